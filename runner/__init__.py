@@ -1,0 +1,3 @@
+"""A compatibility matrix runner for vLLM's chunked local attention."""
+
+__version__ = "0.1.0"

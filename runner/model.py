@@ -1,0 +1,206 @@
+"""The frozen types that the parts pass to each other; imports nothing of ours.
+
+Everything that leaves the process (journal, results, worker messages) is one of these types, written and read back
+through pydantic's TypeAdapter, so that what comes from outside is checked against the same definition.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+AxisValue = str | int
+
+
+class Fault(StrEnum):
+    """Whose fault a bad state is."""
+
+    NONE = "none"
+    PRODUCT = "product"
+    HARNESS = "harness"
+    MACHINE = "machine"
+
+
+class State(StrEnum):
+    """The outcome of a case or a cell, worst first: a cell's state is the first of its cases' in this order."""
+
+    CRASH = "crash"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    OVERFLOW = "overflow"
+    FAIL = "fail"
+    SUBSTITUTED = "substituted"
+    MISSING = "missing"
+    INFRA = "infra"
+    NOT_RUN = "not_run"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    UNSUPPORTED = "unsupported"
+    PASS = "pass"  # noqa: S105 - a state, not a password
+
+    @property
+    def fault(self) -> Fault:
+        match self:
+            case State.CRASH | State.OOM | State.TIMEOUT | State.OVERFLOW | State.FAIL:
+                return Fault.PRODUCT
+            case State.SUBSTITUTED | State.MISSING:
+                return Fault.HARNESS
+            case State.INFRA | State.NOT_RUN:
+                return Fault.MACHINE
+            case State.SKIPPED | State.REFUSED | State.UNSUPPORTED | State.PASS:
+                return Fault.NONE
+
+    @property
+    def bad(self) -> bool:
+        return self.fault is not Fault.NONE
+
+
+class Verdict(StrEnum):
+    """A state after the known issues were applied: the state itself, or one of the three at the top."""
+
+    XFAIL = "xfail"
+    XPASS = "xpass"
+    FLAKY = "flaky"
+    CRASH = "crash"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    OVERFLOW = "overflow"
+    FAIL = "fail"
+    SUBSTITUTED = "substituted"
+    MISSING = "missing"
+    INFRA = "infra"
+    NOT_RUN = "not_run"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    UNSUPPORTED = "unsupported"
+    PASS = "pass"  # noqa: S105 - a verdict, not a password
+
+    @property
+    def fault(self) -> Fault:
+        match self:
+            case Verdict.XFAIL | Verdict.FLAKY:
+                return Fault.NONE
+            case Verdict.XPASS:
+                return Fault.PRODUCT
+            case _:
+                return State(self.value).fault
+
+
+class Evidence(StrEnum):
+    """How a result was obtained; never mixed up, shown in every table."""
+
+    DEVICE = "device"
+    EMULATED = "emulated"
+    INTERPRETED = "interpreted"
+    CPU = "cpu"
+
+
+class How(StrEnum):
+    """How a buffer that is too small showed itself."""
+
+    RAISED = "raised"
+    RESIZED = "resized"
+    SHORT = "short"
+    SILENT = "silent"
+    LATENT = "latent"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """A named deployment shape: what a user gives vLLM on the command line.
+
+    Lengths and counts are in tokens, sequences and heads; `block_size` is tokens per KV-cache page.
+    """
+
+    name: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    block_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One value per axis. `id` is public and stable and never parsed back; the values are beside it."""
+
+    id: str
+    axes: Mapping[str, AxisValue]
+    labels: Mapping[str, str]
+    load: Load
+    unsupported: str = ""
+    """Why a rule of the matrix excludes this cell; empty where none does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """Cells that one environment can run: what a worker is fed from."""
+
+    environment: str
+    evidence: Evidence
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """The batch given to vLLM: per request, tokens scheduled in this step and tokens in the sequence after it."""
+
+    query_lens: tuple[int, ...]
+    seq_lens: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overflow:
+    """One named buffer that needs more entries than it has, and the smallest batch found that shows it."""
+
+    buffer: str
+    required: int
+    allocated: int
+    how: How
+    batch: Batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseResult:
+    """What one case said about one cell."""
+
+    name: str
+    state: State
+    message: str = ""
+    duration_s: float = 0.0
+    overflow: tuple[Overflow, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Death:
+    """How a cell's process ended when it did not end well: exactly one of the fields is set."""
+
+    signal: str = ""
+    exit_code: int = 0
+    timed_out_after_s: float = 0.0
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellResult:
+    """One row of results.json."""
+
+    id: str
+    axes: Mapping[str, AxisValue]
+    state: State
+    verdict: Verdict
+    evidence: Evidence
+    duration_s: float = 0.0
+    cases: tuple[CaseResult, ...] = ()
+    overflow: tuple[Overflow, ...] = ()
+    reason: str = ""
+    repro: str = ""
+    known: str = ""
+    """The link of the known issue that explains this verdict; empty where none does."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """vllm, flashinfer, torch, image_digest, gpu, driver: empty strings where there is none."""
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    """What vLLM chose by itself: backend, prefill_kernel, decode_kernel, hybrid, kv_spec, block_size, cudagraph."""
