@@ -204,3 +204,90 @@ class CellResult:
     """vllm, flashinfer, torch, image_digest, gpu, driver: empty strings where there is none."""
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """What vLLM chose by itself: backend, prefill_kernel, decode_kernel, hybrid, kv_spec, block_size, cudagraph."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellOutcome:
+    """What became of one cell, as raw facts; `outcome.of` turns them into a state and a reason.
+
+    A cell that ran to its end and left neither a case nor a death is missing.
+    """
+
+    cell: Cell
+    evidence: Evidence
+    cases: tuple[CaseResult, ...] = ()
+    death: Death | None = None
+    log: str = ""
+    """Where the last attempt's log is, relative to the run directory; empty where nothing was printed."""
+    duration_s: float = 0.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    infra: str = ""
+    """Why the machine could not run this cell; empty where it could."""
+    not_run: bool = False
+    attempts: int = 0
+    """How many times the cell was given to a worker."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStarted:
+    """First entry of a journal: which run this is and what made it."""
+
+    run_id: str
+    argv: tuple[str, ...]
+    versions: Mapping[str, str]
+    planned: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStarting:
+    """A slot asks its engine for a worker; the imports take seconds."""
+
+    slot: int
+    environment: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerReady:
+    """A worker has imported everything and waits for cells."""
+
+    slot: int
+    environment: str
+    versions: Mapping[str, str]
+    import_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellStarted:
+    """A cell is about to be given to a worker; attempts count from 1."""
+
+    slot: int
+    cell: str
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseReported:
+    """One case of a running cell has ended; another attempt at the cell makes it void."""
+
+    slot: int
+    cell: str
+    case: CaseResult
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellFinished:
+    """The last word about a cell: exactly one for each cell of every order."""
+
+    outcome: CellOutcome
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFinished:
+    """Last entry of a journal; one without it was cut off."""
+
+    stopped: bool = False
+
+
+Event = RunStarted | WorkerStarting | WorkerReady | CellStarted | CaseReported | CellFinished | RunFinished
+"""What happens during a run, in order: what the journal keeps and the progress display shows."""
