@@ -1,0 +1,36 @@
+"""Makes a process see the arch of its cell: the real device, or one that is presented on the CPU.
+
+Importing this module sets what vLLM reads from the environment, so it comes before the first import of vLLM.
+"""
+
+import os
+
+import attnmatrix_vllm
+
+from cases.cell import Cell
+from cases.verdicts import Substituted
+
+os.environ.update(
+    VLLM_PLUGINS="attnmatrix",
+    # Llama-4's chunked layers with the hybrid manager: the axis decides, not the release's default.
+    VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE="1",
+    # vLLM asks whether FlashInfer's kernels can be had (from a server, or as a package). On a presented arch: yes.
+    VLLM_HAS_FLASHINFER_CUBIN="1",
+    VLLM_LOGGING_LEVEL=os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+    VLLM_NO_USAGE_STATS="1",
+    HF_HUB_OFFLINE="1",
+)
+
+
+def see(cell: Cell) -> None:
+    """Let vLLM see the cell's arch from now on; Substituted if the real device is another one."""
+    if not cell.on_device:
+        attnmatrix_vllm.present(cell.arch)
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise Substituted(f"asked for a device of arch {cell.arch}, but torch sees no CUDA device here")
+    major, minor = torch.cuda.get_device_capability()
+    if (major, minor) != attnmatrix_vllm.capability_of(cell.arch):
+        raise Substituted(f"asked for a device of arch {cell.arch}, but this one is sm{major}{minor}")

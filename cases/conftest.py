@@ -1,0 +1,146 @@
+"""Gives each case its cell, and turns what a case raised into a state of the design.
+
+The runner's worker sets `config.attnmatrix_cell` in the process of a cell. By hand, `pytest cases --cell ID` runs one
+cell in this process, in an editor's debugger if need be, and `--cells FILE` (from `runner list --json`) all of a list.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import vllm_api
+from cases.cell import Cell, from_json
+from cases.verdicts import Overflowed, Refused, Substituted
+
+vllm_api.warm()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("attnmatrix")
+    group.addoption("--cell", action="append", default=[], metavar="ID", help="run this cell (repeatable)")
+    group.addoption("--cells", type=Path, metavar="FILE", help="cells as `runner list --json` prints them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cell(**axes): the case judges only cells with these axis values")
+    config.attnmatrix_applies = applies  # type: ignore[attr-defined]
+    config.attnmatrix_versions = vllm_api.versions  # type: ignore[attr-defined]
+
+
+def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
+    """Whether a case judges a cell: every `cell` mark names the cell's value of each axis it speaks of."""
+    for mark in item.iter_markers("cell"):
+        for axis, wanted in mark.kwargs.items():
+            value = body["axes"][axis]
+            if not (wanted(value) if callable(wanted) else value in wanted):
+                return False
+    return True
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "by_hand" in metafunc.fixturenames:
+        bodies = _cells_by_hand(metafunc.config)
+        metafunc.parametrize("by_hand", bodies or [None], ids=[b["id"] for b in bodies] or ["runner"], scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept = [i for i in items if (body := getattr(i, "callspec", None) and i.callspec.params.get("by_hand")) is None or applies(i, body)]  # type: ignore[attr-defined]
+    config.hook.pytest_deselected(items=[i for i in items if i not in kept])
+    items[:] = kept
+
+
+@pytest.fixture
+def cell(request: pytest.FixtureRequest, by_hand: dict[str, Any] | None) -> Cell:
+    """The cell under test."""
+    body = by_hand or getattr(request.config, "attnmatrix_cell", None)
+    if body is None:
+        pytest.fail("no cell: give --cell ID or --cells FILE, or let the runner run this", pytrace=False)
+    return from_json(body)
+
+
+@pytest.fixture
+def deployment(request: pytest.FixtureRequest, cell: Cell) -> Iterator[vllm_api.Deployment]:
+    """What vLLM makes of the cell; made once per cell."""
+    cache: dict[str, Any] = request.config.stash.setdefault(_DEPLOYED, {})
+    if cell.id not in cache:
+        if cache:  # a second cell in one process, by hand only: it may present another arch
+            vllm_api.forget()
+        cache.clear()
+        try:
+            cache[cell.id] = vllm_api.deploy(cell)
+        except (Refused, Substituted) as error:
+            cache[cell.id] = error
+    if isinstance(cache[cell.id], Exception):
+        raise cache[cell.id]
+    request.node.user_properties.append(("resolved", vllm_api.resolved(cache[cell.id])))
+    yield cache[cell.id]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    if call.excinfo is not None or call.when == "call":
+        report.attnmatrix = _outcome(call.excinfo.value if call.excinfo else None, dict(item.user_properties))
+    return report
+
+
+_DEPLOYED = pytest.StashKey[dict[str, Any]]()
+
+
+def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[str, Any]:
+    """State, message, overflows and what vLLM resolved, from what a case raised."""
+    state, overflows = "fail", []
+    match error:
+        case None:
+            state = "pass"
+        case Overflowed():
+            state = "overflow"
+            overflows = [
+                {
+                    "buffer": o.buffer,
+                    "required": o.required,
+                    "allocated": o.allocated,
+                    "how": o.how,
+                    "batch": {"query_lens": list(o.batch.query_lens), "seq_lens": list(o.batch.seq_lens)},
+                }
+                for o in error.overflows
+            ]
+        case Refused():
+            state = "refused"
+        case Substituted():
+            state = "substituted"
+        case MemoryError():
+            state = "oom"
+        case _ if type(error).__name__ == "OutOfMemoryError":  # torch's, for a device
+            state = "oom"
+        case pytest.skip.Exception():
+            state = "skipped"
+    message = "" if error is None else f"{type(error).__name__}: {error}" if state in ("fail", "oom") else str(error)
+    return {"state": state, "message": message, "overflow": overflows, "resolved": properties.get("resolved", {})}
+
+
+def _cells_by_hand(config: pytest.Config) -> list[dict[str, Any]]:
+    """The cells asked for on pytest's own command line."""
+    wanted, file = config.getoption("--cell"), config.getoption("--cells")
+    if not wanted and file is None:
+        return []
+    if file is not None:
+        text = file.read_text()
+    else:
+        runner = shutil.which("runner") or str(Path(__file__).parents[1] / ".venv" / "bin" / "runner")
+        try:
+            text = subprocess.run([runner, "list", "--json"], capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise pytest.UsageError(
+                f"cannot ask the runner for its cells ({error}): give --cells FILE, made by `runner list --json`"
+            ) from error
+    bodies = {body["id"]: body for body in json.loads(text)}
+    unknown = [id_ for id_ in wanted if id_ not in bodies]
+    if unknown:
+        raise pytest.UsageError(f"no such cell: {', '.join(unknown)} (`runner list` prints all)")
+    return [bodies[id_] for id_ in wanted] if wanted else [b for b in bodies.values() if not b.get("unsupported")]

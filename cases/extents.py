@@ -1,0 +1,174 @@
+"""What each buffer must hold, what it holds, and how it shows when that is not enough.
+
+An exception alone proves little: `torch.cumsum(out=)` into a slice that is too short never raises, it moves the storage
+(or, if the slice is a view into something larger, writes into the neighbour). So before and after each build the address
+and the storage size of every tensor that the builder owns are compared, and every tensor in the metadata is measured.
+"""
+
+import linecache
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cases import reference, vllm_api
+from cases.cell import Cell
+from cases.stand_ins import OutOfRange
+from cases.verdicts import Batch, Overflow
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one batch asks of the buffers, by the definition: virtual batches, tokens, pages over all rows."""
+
+    rows: reference.Rows
+    pages: np.ndarray[Any, Any]
+
+    @classmethod
+    def of(cls, batch: Batch, chunk: int, block_size: int) -> "Need":
+        rows = reference.rows(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
+        return cls(rows, reference.pages(rows.key_lens, block_size))
+
+    @property
+    def count(self) -> int:
+        return len(self.rows.query_lens)
+
+
+REQUIRED: dict[str, Callable[[Need], int]] = {
+    # FlashInfer: a pointer per row and the end, a last-page length per row, an index per page
+    "paged_kv_indptr": lambda need: need.count + 1,
+    "paged_kv_last_page_len": lambda need: need.count,
+    "paged_kv_indices": lambda need: int(need.pages.sum()),
+    # FlexAttention: one map row, length and offset per row, a start per row and the end
+    "persistent_physical_to_logical": lambda need: need.count,
+    "persistent_seq_lens": lambda need: need.count,
+    "persistent_offset_tensor": lambda need: need.count,
+    "persistent_query_start_loc": lambda need: need.count + 1,
+    "persistent_doc_ids": lambda need: int(need.rows.query_lens.sum()),
+}
+"""Entries along the first dimension that a builder's buffer must have for a batch."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """One build: its metadata (None if it raised), and the buffers that overran on the way."""
+
+    need: Need
+    metadata: Any
+    overflows: tuple[Overflow, ...]
+
+
+class Auditor:
+    """Builds batches on one deployment and watches the builder's buffers."""
+
+    def __init__(self, deployment: vllm_api.Deployment) -> None:
+        self.deployment = deployment
+        self._builder = deployment.new_builder()
+
+    def build(self, batch: Batch) -> Built:
+        """Build one batch; what raises for any other reason than a buffer that is too small goes through."""
+        cell = self.deployment.cell
+        need = Need.of(batch, cell.chunk, self.deployment.spec.block_size)
+        step = vllm_api.step(self.deployment, batch)
+        before = _storages(self._builder)
+        metadata = None
+        try:
+            metadata = vllm_api.build(self.deployment, self._builder, step)
+            overflows = tuple(_resized(before, _storages(self._builder), need, batch))
+        except OutOfRange as error:
+            overflows = (Overflow(error.buffer, error.required, error.allocated, "silent", batch),)
+        except Exception as error:
+            overflow = _raised(error, _storages(self._builder), need, batch)
+            if overflow is None:
+                raise
+            overflows = (overflow,)
+        if overflows:  # a buffer that moved is not what the next step of a server would see: start over
+            self._builder = self.deployment.new_builder()
+        return Built(need, metadata, overflows)
+
+
+def smallest(overflow: Overflow, cell: Cell, shows: Callable[[Batch], Overflow | None]) -> Overflow:
+    """The same overflow of a batch cut down step by step, for as long as it still shows in the same buffer and way."""
+
+    def still(batch: Batch) -> Overflow | None:
+        found = shows(batch)
+        return found if found and (found.buffer, found.how) == (overflow.buffer, overflow.how) else None
+
+    progress = True
+    while progress:
+        progress = False
+        for smaller in _smaller(overflow.batch, cell.chunk):
+            found = still(smaller)
+            if found:
+                overflow, progress = found, True
+                break
+    return overflow
+
+
+def _smaller(batch: Batch, chunk: int) -> Iterator[Batch]:
+    """Batches with less in them, boldest cut first: half the requests, one fewer, fewer tokens, shorter sequences."""
+    requests = list(zip(batch.query_lens, batch.seq_lens, strict=True))
+    if len(requests) > 1:
+        half = len(requests) // 2
+        for part in (requests[half:], requests[:half], requests[1:], requests[:-1]):
+            yield Batch(*map(tuple, zip(*part, strict=True)))  # type: ignore[arg-type]
+    longest = max(batch.query_lens)
+    for tokens in sorted({2, 3, longest // 2, longest - 1} & set(range(1, longest))):
+        # keep each start where it is: what matters is where in its chunk a query begins
+        lens = [(min(q, tokens), s - q + min(q, tokens)) for q, s in requests]
+        yield Batch(*map(tuple, zip(*lens, strict=True)))  # type: ignore[arg-type]
+    shifted = [(q, s - (s - q) // chunk * chunk) for q, s in requests]
+    if shifted != requests:
+        yield Batch(*map(tuple, zip(*shifted, strict=True)))  # type: ignore[arg-type]
+
+
+def _storages(builder: Any) -> dict[str, tuple[int, int, int]]:
+    """Every tensor the builder owns, found by walking it: name -> (address, bytes of storage, first dimension)."""
+    return {
+        name: (tensor.data_ptr(), tensor.untyped_storage().nbytes(), tensor.shape[0] if tensor.dim() else 1)
+        for name, tensor in _tensors("", vars(builder))
+    }
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors(f"{name}.{key}" if name else str(key), item)
+    elif type(value).__name__ == "CpuGpuBuffer":
+        yield from _tensors(name, {"cpu": value.cpu, "gpu": value.gpu})
+
+
+def _resized(
+    before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, int, int]], need: Need, batch: Batch
+) -> Iterator[Overflow]:
+    for name, (address, size, length) in before.items():
+        if name in after and after[name][:2] != (address, size):
+            buffer = name.split(".")[0]
+            detail = f"its storage went from {size} to {after[name][1]} bytes under a view, nothing was raised"
+            yield Overflow(buffer, REQUIRED[buffer](need), length, "resized", batch, detail)
+
+
+def _raised(
+    error: Exception, storages: dict[str, tuple[int, int, int]], need: Need, batch: Batch
+) -> Overflow | None:
+    """The buffer that the failing statement names, if it is too small for the batch; None blames something else."""
+    allocated = {name.split(".")[0]: length for name, (_, _, length) in storages.items()}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        statement = _statement(frame)
+        for buffer in REQUIRED.keys() & allocated.keys():
+            required = REQUIRED[buffer](need)
+            if buffer in statement and required > allocated[buffer]:
+                detail = f"{type(error).__name__}: {error}"
+                return Overflow(buffer, required, allocated[buffer], "raised", batch, detail)
+    return None
+
+
+def _statement(frame: traceback.FrameSummary) -> str:
+    """The source of the statement a frame was in: it may span lines."""
+    first, last = frame.lineno or 0, frame.end_lineno or frame.lineno or 0
+    return "".join(linecache.getline(frame.filename, number) for number in range(first, last + 1))

