@@ -84,8 +84,9 @@ def worst(load: Load, spec_k: int, chunk: int) -> list[Named]:
 
 
 def _inside(chunk: int, load: Load, window: int) -> int:
-    """A sequence length whose last `window` tokens lie inside one chunk, in the second chunk where that is allowed."""
-    return min(chunk, load.max_model_len - chunk) // 2 + chunk if load.max_model_len >= chunk + 2 * window else window
+    """A sequence length whose last `window` tokens lie inside one chunk: amid the second chunk where that is allowed."""
+    room = min(2 * chunk, load.max_model_len) - chunk
+    return chunk + window + (room - window) // 2 if room >= window else window
 
 
 def _each(load: Load, query_len: int, seq_len: int) -> Batch:

@@ -49,7 +49,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = [i for i in items if (body := getattr(i, "callspec", None) and i.callspec.params.get("by_hand")) is None or applies(i, body)]  # type: ignore[attr-defined]
+    kept = [
+        i
+        for i in items
+        if (body := getattr(i, "callspec", None) and i.callspec.params.get("by_hand")) is None or applies(i, body)
+    ]  # type: ignore[attr-defined]
     config.hook.pytest_deselected(items=[i for i in items if i not in kept])
     items[:] = kept
 

@@ -85,7 +85,7 @@ class Auditor:
             if overflow is None:
                 raise
             overflows = (overflow,)
-        if overflows:  # a buffer that moved is not what the next step of a server would see: start over
+        if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved: start over
             self._builder = self.deployment.new_builder()
         return Built(need, metadata, overflows)
 
@@ -117,9 +117,9 @@ def _smaller(batch: Batch, chunk: int) -> Iterator[Batch]:
             yield Batch(*map(tuple, zip(*part, strict=True)))  # type: ignore[arg-type]
     longest = max(batch.query_lens)
     for tokens in sorted({2, 3, longest // 2, longest - 1} & set(range(1, longest))):
-        # keep each start where it is: what matters is where in its chunk a query begins
-        lens = [(min(q, tokens), s - q + min(q, tokens)) for q, s in requests]
-        yield Batch(*map(tuple, zip(*lens, strict=True)))  # type: ignore[arg-type]
+        for keep_start in (True, False):  # what matters is where in its chunk a query begins, or ends
+            lens = [(min(q, tokens), s - keep_start * max(q - tokens, 0)) for q, s in requests]
+            yield Batch(*map(tuple, zip(*lens, strict=True)))  # type: ignore[arg-type]
     shifted = [(q, s - (s - q) // chunk * chunk) for q, s in requests]
     if shifted != requests:
         yield Batch(*map(tuple, zip(*shifted, strict=True)))  # type: ignore[arg-type]
@@ -153,9 +153,7 @@ def _resized(
             yield Overflow(buffer, REQUIRED[buffer](need), length, "resized", batch, detail)
 
 
-def _raised(
-    error: Exception, storages: dict[str, tuple[int, int, int]], need: Need, batch: Batch
-) -> Overflow | None:
+def _raised(error: Exception, storages: dict[str, tuple[int, int, int]], need: Need, batch: Batch) -> Overflow | None:
     """The buffer that the failing statement names, if it is too small for the batch; None blames something else."""
     allocated = {name.split(".")[0]: length for name, (_, _, length) in storages.items()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 
-
 class ContractBroken(AssertionError):
     """A caller gave a kernel something its documentation does not allow."""
 
@@ -64,7 +63,9 @@ class _PagedWrapper:
         occupied = indptr[1:] > indptr[:-1]
         wrong = occupied & ((last_page_len < 1) | (last_page_len > page_size))
         if bool(wrong.any()):
-            raise ContractBroken(f"paged_kv_last_page_len leaves 1..{page_size} in rows {wrong.nonzero().flatten().tolist()}")
+            raise ContractBroken(
+                f"paged_kv_last_page_len leaves 1..{page_size} in rows {wrong.nonzero().flatten().tolist()}"
+            )
         return int(rows)
 
 

@@ -53,7 +53,8 @@ def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
     for window in windows.tolist():
         wanted = np.zeros((window, words * 32), dtype=bool)
         wanted[:, :window] = reference.draft_mask(window)
-        assert (bits[row : row + window] == wanted).all(), f"{named.name}: the mask of a window of {window} is not causal"
+        assert (bits[row : row + window] == wanted).all(), (
+            f"{named.name}: the mask of a window of {window} is not causal"
+        )
         row += window
     return None
-

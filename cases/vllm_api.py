@@ -37,7 +37,7 @@ from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 from vllm.v1.worker.utils import AttentionGroup
 
 from cases import stand_ins
-from cases.cell import Cell
+from cases.cell import Cell, Load
 from cases.verdicts import Batch, Refused, Substituted
 
 LOCAL_LAYERS, GLOBAL_LAYERS = 1, 1
@@ -171,10 +171,13 @@ def versions() -> dict[str, str]:
 
 
 def warm() -> None:
-    """Do once per process what every cell would do and what no arch changes: inspect the model class."""
-    from vllm.model_executor.models import ModelRegistry
+    """Do once per process what every cell would do again: read a model config, load plugins, inspect the model class.
 
-    ModelRegistry.models["Llama4ForCausalLM"].inspect_model_cls()
+    It is done for the CPU and then forgotten, so that no answer about a device stays behind in a cache.
+    """
+    shape = Load("warm", 1, 64, 64, 32, 8, 2, 128, "bfloat16")
+    EngineArgs(**_engine_args(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))).create_engine_config()
+    forget()
 
 
 def forget() -> None:
@@ -274,5 +277,3 @@ def _workspace(device: torch.device) -> torch.Tensor:
     """Scratch for FlashInfer's wrappers; on the CPU nothing reads it."""
     size = 1 << 20 if device.type == "cpu" else 394 << 20
     return torch.zeros(size, dtype=torch.uint8, device=device)
-
-

@@ -27,7 +27,9 @@ class PresentedPlatform(CpuPlatform):
         return presented() != CPU or super().support_hybrid_kv_cache()
 
     @classmethod
-    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+    def get_attn_backend_cls(
+        cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
+    ) -> str:
         """The class path of the backend asked for, or ValueError with the reasons vLLM's own validation gives."""
         if presented() == CPU:
             return super().get_attn_backend_cls(selected_backend, attn_selector_config, num_heads)
