@@ -6,7 +6,6 @@ Importing this module sets what vLLM reads from the environment, so it comes bef
 import os
 
 import attnmatrix_vllm
-
 from cases.cell import Cell
 from cases.verdicts import Substituted
 

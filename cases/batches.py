@@ -29,7 +29,7 @@ def may_be_formed(batch: Batch, load: Load) -> bool:
 
 
 def within_capacity(load: Load, spec_k: int, chunk: int) -> list[Named]:
-    """Batches whose requests each stay inside one chunk: as many virtual batches as requests, so nothing may overrun."""
+    """Batches whose requests each stay inside one chunk: a virtual batch per request, so nothing may overrun."""
     window = 1 + spec_k
     named = [Named("decode only", _each(load, 1, _inside(chunk, load, 1)))]
     if spec_k and window <= min(chunk, load.max_num_batched_tokens):
@@ -84,7 +84,7 @@ def worst(load: Load, spec_k: int, chunk: int) -> list[Named]:
 
 
 def _inside(chunk: int, load: Load, window: int) -> int:
-    """A sequence length whose last `window` tokens lie inside one chunk: amid the second chunk where that is allowed."""
+    """A sequence length whose last `window` tokens lie inside one chunk: amid the second one if allowed."""
     room = min(2 * chunk, load.max_model_len) - chunk
     return chunk + window + (room - window) // 2 if room >= window else window
 

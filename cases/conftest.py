@@ -7,7 +7,6 @@ cell in this process, in an editor's debugger if need be, and `--cells FILE` (fr
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def cell(request: pytest.FixtureRequest, by_hand: dict[str, Any] | None) -> Cell
 
 
 @pytest.fixture
-def deployment(request: pytest.FixtureRequest, cell: Cell) -> Iterator[vllm_api.Deployment]:
+def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deployment:
     """What vLLM makes of the cell; made once per cell."""
     cache: dict[str, Any] = request.config.stash.setdefault(_DEPLOYED, {})
     if cell.id not in cache:
@@ -82,7 +81,7 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> Iterator[vllm_api.
     if isinstance(cache[cell.id], Exception):
         raise cache[cell.id]
     request.node.user_properties.append(("resolved", vllm_api.resolved(cache[cell.id])))
-    yield cache[cell.id]
+    return cache[cell.id]
 
 
 @pytest.hookimpl(wrapper=True)

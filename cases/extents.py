@@ -1,8 +1,8 @@
 """What each buffer must hold, what it holds, and how it shows when that is not enough.
 
 An exception alone proves little: `torch.cumsum(out=)` into a slice that is too short never raises, it moves the storage
-(or, if the slice is a view into something larger, writes into the neighbour). So before and after each build the address
-and the storage size of every tensor that the builder owns are compared, and every tensor in the metadata is measured.
+(or, if the slice is a view into something larger, writes into the neighbour). So the address and the storage size of
+every tensor that the builder owns are compared before and after each build.
 """
 
 import linecache

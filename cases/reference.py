@@ -59,7 +59,7 @@ def slots(block_table_row: Ints, first: int, count: int, block_size: int) -> Int
 
 
 def draft_mask(query_len: int) -> NDArray[np.bool_]:
-    """Which draft token a verify window's query token sees: itself and those before it. Shape [query_len, query_len]."""
+    """Which draft token a verify window's query token sees: itself and those before it. Shape [query_len] * 2."""
     return np.tril(np.ones((query_len, query_len), dtype=bool))
 
 

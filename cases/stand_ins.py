@@ -5,6 +5,7 @@ raises where the real one would read or write out of range. They are installed f
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 
@@ -30,13 +31,13 @@ class CopyPageIndices:
     def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
         (rows,) = grid
 
-        def copy(page_indices: Any, block_table: Any, stride: int, cu_num_blocks: Any, **_: Any) -> None:
+        def copy(page_indices: Any, block_table: Any, _stride: int, cu_num_blocks: Any, **_: Any) -> None:
             if cu_num_blocks.numel() < rows + 1:
                 raise OutOfRange("cu_num_blocks", rows + 1, cu_num_blocks.numel())
             bounds = cu_num_blocks[: rows + 1].tolist()
             if bounds[rows] > page_indices.numel():
                 raise OutOfRange("paged_kv_indices", bounds[rows], page_indices.numel())
-            for row, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+            for row, (start, end) in enumerate(pairwise(bounds)):
                 page_indices[start:end] = block_table[row, : end - start]
 
         return copy
@@ -45,14 +46,14 @@ class CopyPageIndices:
 class _PagedWrapper:
     """What the paged wrappers share: a workspace, a layout, and the checks on a paged KV table."""
 
-    def __init__(self, float_workspace_buffer: Any, kv_layout: str = "NHD", **options: Any) -> None:
+    def __init__(self, _workspace: Any, kv_layout: str = "NHD", **options: Any) -> None:
         if kv_layout not in ("NHD", "HND"):
             raise ContractBroken(f"kv_layout is {kv_layout!r}, documented are NHD and HND")
         self.is_cuda_graph_enabled = bool(options.get("use_cuda_graph"))
         self.planned: dict[str, Any] = {}
 
     def _check_table(self, indptr: Any, indices: Any, last_page_len: Any, page_size: int) -> int:
-        """indptr is [rows + 1], starts at 0 or later and never falls; indices holds them; last pages are 1..page_size."""
+        """indptr is [rows + 1] and never falls; indices is as long as its end; last pages hold 1..page_size tokens."""
         rows = last_page_len.shape[0]
         if indptr.shape[0] != rows + 1:
             raise ContractBroken(f"paged_kv_indptr has {indptr.shape[0]} entries for {rows} rows")

@@ -14,7 +14,8 @@ class Batch:
     def __str__(self) -> str:
         requests = list(zip(self.query_lens, self.seq_lens, strict=True))
         shown = ", ".join(f"{q} of {s}" for q, s in requests[:6])
-        return f"{len(requests)} requests (tokens scheduled of sequence length): {shown}{', …' if len(requests) > 6 else ''}"
+        more = ", …" if len(requests) > 6 else ""
+        return f"{len(requests)} requests (tokens scheduled of sequence length): {shown}{more}"
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cases import arch as _arch  # noqa: F401 - sets the environment that vLLM reads, before it is imported
-
 import numpy as np
 import torch
 from vllm.config import set_current_vllm_config
@@ -36,6 +34,7 @@ from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 from vllm.v1.worker.utils import AttentionGroup
 
+from cases import arch as _arch
 from cases import stand_ins
 from cases.cell import Cell, Load
 from cases.verdicts import Batch, Refused, Substituted

@@ -4,6 +4,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
+
 from cases import batches, reference
 from cases.cell import Load
 from cases.verdicts import Batch

@@ -1,9 +1,10 @@
-"""The reference semantics, against the definition spelled out token by token, and against figures worked out by hand."""
+"""The reference semantics, against the definition spelled out token by token, and figures worked out by hand."""
 
 from itertools import product
 
 import numpy as np
 import pytest
+
 from cases import reference
 
 
