@@ -12,7 +12,7 @@ REQUESTS = 8
 
 
 def test_each_query_token_reaches_exactly_its_chunk(cell: Cell, deployment: vllm_api.Deployment) -> None:
-    """The physical KV slots that each query token reads, through the virtual block table, are its chunk up to itself."""
+    """The physical KV slots that each query token reads, through the virtual block table, are its chunk's up to it."""
     load = replace(cell.load, max_num_seqs=min(cell.load.max_num_seqs, REQUESTS))
     for named in batches.within_capacity(load, cell.spec_k, cell.chunk) + batches.worst(load, cell.spec_k, cell.chunk):
         step = vllm_api.step(deployment, named.batch)

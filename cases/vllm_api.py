@@ -8,7 +8,6 @@ metadata builder from its model runner's helper. Ours are the model's numbers an
 import functools
 import importlib.metadata
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -70,8 +69,7 @@ def deploy(cell: Cell) -> Deployment:
     _arch.see(cell)
     if not cell.on_device:
         stand_ins.install(flashinfer)
-    with _as_refusal():
-        config = EngineArgs(**_engine_args(cell)).create_engine_config()
+    config = _config(cell)
     layers = _layers(cell, config)
     backends = {layer.get_attn_backend() for layer in layers.values()}
     specs = {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
@@ -95,21 +93,30 @@ def deploy(cell: Cell) -> Deployment:
     return deployment
 
 
-def resolved(deployment: Deployment, metadata: Any = None) -> dict[str, Any]:
-    """What vLLM chose by itself. `prefill_kernel` needs metadata of a batch that holds a prefill."""
+def resolved(deployment: Deployment) -> dict[str, Any]:
+    """What vLLM chose by itself."""
     builder = deployment.group.get_metadata_builder()
-    kernel = getattr(builder, "flashinfer_trtllm_api_decode_kernel", None)
-    prefill = getattr(metadata, "prefill", None)
     native = f"{deployment.cell.backend}-native"
+    decode = getattr(builder, "flashinfer_trtllm_api_decode_kernel", None)
     return {
         "backend": deployment.group.backend.get_name().lower(),
-        "prefill_kernel": {"TRTLLMPrefill": "trtllm-gen", "NoneType": ""}.get(type(prefill).__name__, native),
-        "decode_kernel": kernel.value if kernel is not None else native,
+        "prefill_kernel": "trtllm-gen" if _prefills_with_trtllm(deployment) else native,
+        "decode_kernel": decode.value if decode is not None else native,
         "hybrid": "off" if deployment.config.scheduler_config.disable_hybrid_kv_cache_manager else "on",
         "kv_spec": type(deployment.spec).__name__,
         "block_size": deployment.spec.block_size,
         "cudagraph": builder.get_cudagraph_support(deployment.config, deployment.spec).name.lower(),
     }
+
+
+def _prefills_with_trtllm(deployment: Deployment) -> bool:
+    """FlashInfer's builder decides at each build; ask it with a prefill that fits into one chunk."""
+    if deployment.cell.backend != "flashinfer":
+        return False
+    load = deployment.cell.load
+    tokens = min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
+    metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
+    return type(metadata.prefill).__name__ == "TRTLLMPrefill"
 
 
 def step(deployment: Deployment, batch: Batch) -> CommonAttentionMetadata:
@@ -175,7 +182,7 @@ def warm() -> None:
     It is done for the CPU and then forgotten, so that no answer about a device stays behind in a cache.
     """
     shape = Load("warm", 1, 64, 64, 32, 8, 2, 128, "bfloat16")
-    EngineArgs(**_engine_args(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))).create_engine_config()
+    _config(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
     forget()
 
 
@@ -222,10 +229,16 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
     return layers
 
 
+def _config(cell: Cell) -> Any:
+    """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder."""
+    with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder, _as_refusal():
+        (Path(folder) / "config.json").write_text(json.dumps(_tiny_llama4(cell)))
+        return EngineArgs(model=folder, **_engine_args(cell)).create_engine_config()
+
+
 def _engine_args(cell: Cell) -> dict[str, Any]:
     """The command line of `vllm serve`, as keyword arguments. Drafts come from the prompt: ngram needs no weights."""
     args: dict[str, Any] = {
-        "model": str(_model_folder(cell)),
         "skip_tokenizer_init": True,
         "dtype": cell.load.dtype,
         "max_num_seqs": cell.load.max_num_seqs,
@@ -245,11 +258,9 @@ def _engine_args(cell: Cell) -> dict[str, Any]:
     return args
 
 
-def _model_folder(cell: Cell) -> Path:
-    """A folder with the config.json of a tiny Llama 4: the smallest thing EngineArgs takes for a model."""
-    folder = Path(tempfile.gettempdir()) / f"attnmatrix-{os.getpid()}-{cell.id}"
-    folder.mkdir(exist_ok=True)
-    config = {
+def _tiny_llama4(cell: Cell) -> dict[str, Any]:
+    """The config.json of a tiny Llama 4: the smallest thing EngineArgs takes for a model."""
+    return {
         "architectures": ["Llama4ForCausalLM"],
         "model_type": "llama4_text",
         "attention_chunk_size": cell.chunk,
@@ -267,8 +278,6 @@ def _model_folder(cell: Cell) -> Path:
         "max_position_embeddings": 1 << 20,
         "vocab_size": 256,
     }
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 @functools.cache
