@@ -1,0 +1,183 @@
+"""What a worker may say, checked: everything it sends is untrusted (docs/protocol.md)."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+
+from runner.model import Batch, CaseResult, Death, How, Overflow, State
+
+LINE_LIMIT = 8 * 1024 * 1024
+"""Bytes of the longest line that is read."""
+
+MESSAGE_LIMIT = 8 * 1024
+RESOLVED_LIMIT = 16 * 1024
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# Control characters, bidirectional overrides and isolates (they reorder what a reader sees), lone surrogates.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+class ProtocolError(Exception):
+    """A worker said something that the protocol does not know; says what, without quoting it at length."""
+
+
+def clean(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """Text that is safe to print and to store: no colours, control characters shown as escapes, at most `limit` long."""
+    text = _ANSI.sub("", text[: 2 * limit]).replace("\r\n", "\n")
+    text = _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _clean_json(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_clean_json(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key, 64): _clean_json(item) for key, item in value.items()}
+    return value
+
+
+def _small(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    cleaned = _clean_json(value)
+    assert isinstance(cleaned, dict)
+    if len(str(cleaned)) > RESOLVED_LIMIT:
+        raise ValueError(f"longer than {RESOLVED_LIMIT} characters")
+    return cleaned
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+CellId = Annotated[str, StringConstraints(max_length=512)]
+Text = Annotated[str, AfterValidator(clean)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=300), AfterValidator(lambda text: clean(text, 300))]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Lengths = Annotated[tuple[Count, ...], Field(max_length=65_536)]
+Resolved = Annotated[dict[str, JsonValue], AfterValidator(_small)]
+
+
+class Ready(_Message):
+    """The worker has imported everything; once, before the first cell."""
+
+    environment: Annotated[
+        dict[Name, Annotated[str, AfterValidator(lambda text: clean(text, 300))]], Field(max_length=32)
+    ]
+    import_s: Seconds
+
+
+class Broken(_Message):
+    """The worker cannot run any cell; it ends."""
+
+    reason: Text
+
+
+class BatchBody(_Message):
+    query_lens: Lengths
+    seq_lens: Lengths
+
+
+class OverflowBody(_Message):
+    buffer: Name
+    required: Count
+    allocated: Count
+    how: How
+    batch: BatchBody
+
+
+class Case(_Message):
+    """One case of the running cell has ended."""
+
+    cell: CellId
+    name: Name
+    state: State
+    message: Text = ""
+    duration_s: Seconds = 0.0
+    overflow: Annotated[tuple[OverflowBody, ...], Field(max_length=256)] = ()
+    resolved: Resolved = Field(default_factory=dict)
+
+    def result(self) -> CaseResult:
+        return CaseResult(
+            name=self.name,
+            state=self.state,
+            message=self.message,
+            duration_s=self.duration_s,
+            overflow=tuple(
+                Overflow(
+                    buffer=item.buffer,
+                    required=item.required,
+                    allocated=item.allocated,
+                    how=item.how,
+                    batch=Batch(query_lens=item.batch.query_lens, seq_lens=item.batch.seq_lens),
+                )
+                for item in self.overflow
+            ),
+        )
+
+
+class Log(_Message):
+    """A piece of what the running cell printed."""
+
+    cell: CellId
+    text: Annotated[str, StringConstraints(max_length=LINE_LIMIT), AfterValidator(lambda text: clean(text, LINE_LIMIT))]
+
+
+class DeathBody(_Message):
+    signal: Annotated[str, StringConstraints(pattern=r"^(SIG[A-Z0-9+]{1,12})?$")] = ""
+    exit_code: Annotated[int, Field(ge=0, le=255)] = 0
+    timed_out_after_s: Seconds = 0.0
+    out_of_memory: bool = False
+
+
+class Done(_Message):
+    """The running cell's process has ended, and all that it left has been sent."""
+
+    cell: CellId
+    duration_s: Seconds
+    death: DeathBody | None
+
+    def how(self) -> Death | None:
+        return Death(**self.death.model_dump()) if self.death else None
+
+
+Message = Ready | Broken | Case | Log | Done
+
+_KINDS: dict[str, TypeAdapter[Any]] = {
+    "ready": TypeAdapter(Ready),
+    "broken": TypeAdapter(Broken),
+    "case": TypeAdapter(Case),
+    "log": TypeAdapter(Log),
+    "done": TypeAdapter(Done),
+}
+_HEAD = re.compile(rb'\s*\{\s*"([a-z]{1,16})"\s*:(.*)\}\s*', re.DOTALL)
+
+
+def parse(line: bytes) -> Message:
+    """One line of a worker as a message; ProtocolError where it is none."""
+    if len(line) > LINE_LIMIT:
+        raise ProtocolError(f"a line longer than {LINE_LIMIT} bytes")
+    head = _HEAD.fullmatch(line)
+    kind = head[1].decode() if head else ""
+    if head is None or kind not in _KINDS:
+        raise ProtocolError(f"no message of the protocol: {clean(line[:80].decode(errors='replace'), 100)}")
+    try:
+        message: Message = _KINDS[kind].validate_json(head[2])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = clean(".".join(str(part) for part in first["loc"]), 100)
+        raise ProtocolError(f"a wrong {kind!r} message: {where or 'body'}: {clean(first['msg'], 200)}") from None
+    return message
