@@ -34,7 +34,7 @@ class ProtocolError(Exception):
 
 
 def clean(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """Text that is safe to print and to store: no colours, control characters shown as escapes, at most `limit` long."""
+    """Text that is safe to print and to store: no colours, control characters as escapes, at most `limit` long."""
     text = _ANSI.sub("", text[: 2 * limit]).replace("\r\n", "\n")
     text = _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -65,18 +65,25 @@ class _Message(BaseModel):
 CellId = Annotated[str, StringConstraints(max_length=512)]
 Text = Annotated[str, AfterValidator(clean)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=300), AfterValidator(lambda text: clean(text, 300))]
+Version = Annotated[str, AfterValidator(lambda text: clean(text, 100))]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Lengths = Annotated[tuple[Count, ...], Field(max_length=65_536)]
 Resolved = Annotated[dict[str, JsonValue], AfterValidator(_small)]
 
 
+class Versions(_Message):
+    """What the environment says it holds; empty where it has none."""
+
+    vllm: Version = ""
+    torch: Version = ""
+    flashinfer: Version = ""
+
+
 class Ready(_Message):
     """The worker has imported everything; once, before the first cell."""
 
-    environment: Annotated[
-        dict[Name, Annotated[str, AfterValidator(lambda text: clean(text, 300))]], Field(max_length=32)
-    ]
+    environment: Versions
     import_s: Seconds
 
 

@@ -118,20 +118,13 @@ def print_the_surroundings():
     print("uid", os.getuid())
     print("capabilities", status["CapEff"], status["CapBnd"])
     print("no_new_privileges", status["NoNewPrivs"])
-    print("interfaces", *sorted(os.listdir("/sys/class/net")))
+    print("interfaces", *sorted(path.name for path in Path("/sys/class/net").iterdir()))
     for path in ("/", "/attnmatrix", "/attnmatrix/cases", "/usr", "/tmp"):
         print("writable" if writable(path) else "locked", path)
-    print("docker_socket", *[p for p in ("/var/run/docker.sock", "/run/docker.sock") if os.path.exists(p)])
-    print("mounts", *sorted(line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()))
-    print("mounts_from_disk", *sorted(on for what, on in map(mount, mounts()) if what.startswith("/dev/")))
-
-
-def mounts():
-    return Path("/proc/mounts").read_text().splitlines()
-
-
-def mount(line):
-    return line.split()[0], line.split()[1]
+    for path in ("/var/run/docker.sock", "/run/docker.sock"):
+        print("socket" if Path(path).exists() else "no_socket", path)
+    for line in Path("/proc/mounts").read_text().splitlines():
+        print("mount", *line.split()[:4])
 
 
 def writable(path):

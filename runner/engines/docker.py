@@ -1,0 +1,218 @@
+"""Workers in containers: no network, no privileges, a read-only root, and two read-only mounts."""
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import requests
+import urllib3
+from docker import DockerClient
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
+from docker.types import DeviceRequest, LogConfig, Mount
+
+from runner.engines.base import CannotStart, EngineGone, WorkerLost
+from runner.engines.channel import Channel, encode
+from runner.engines.local import FIXED, last_words
+from runner.engines.owner import Owner
+from runner.messages import Message, clean
+from runner.model import Evidence, Order
+
+RUN, OWNER = "attnmatrix.run", "attnmatrix.owner"  # labels
+INSIDE = "/attnmatrix"
+NOBODY = "65534:65534"
+PIDS = 512
+
+# Triton and torch.compile build shared objects in a cache below HOME and load them, so /tmp may hold code.
+TMPFS = {"/tmp": "rw,exec,nosuid,nodev,size={size},mode=1777"}  # noqa: S108 - a path in the container
+
+
+class DockerEngine:
+    """Starts a container for each worker and speaks with it over its attached streams."""
+
+    name = "docker"
+
+    def __init__(
+        self,
+        client: DockerClient,
+        *,
+        image_for: Callable[[str], str],
+        run_id: str,
+        worker: Path,
+        cases: Path,
+        env: Mapping[str, str] | None = None,
+        memory: str = "8g",
+        scratch: str = "1g",
+    ) -> None:
+        self._client, self._image_for, self._run_id = client, image_for, run_id
+        self._mounts = [
+            Mount(f"{INSIDE}/cases", str(cases.resolve()), type="bind", read_only=True),
+            Mount(f"{INSIDE}/worker.py", str(worker.resolve()), type="bind", read_only=True),
+        ]
+        # HOME is where caches go; nothing else is writable.
+        self._env = {**FIXED, "LANG": "C.UTF-8", "HOME": "/tmp", **(env or {})}  # noqa: S108 - a path in the container
+        self._memory = memory
+        self._tmpfs = {path: options.format(size=scratch) for path, options in TMPFS.items()}
+
+    def start(self, order: Order) -> "DockerWorker":
+        with _faults("start a container"):
+            image = self._client.images.get(self._image_for(order.environment))
+            container = self._client.containers.create(
+                image,
+                entrypoint=["python3", "-u", f"{INSIDE}/worker.py", "--cases", f"{INSIDE}/cases"],
+                stdin_open=True,  # and closed with the attached stream: the worker ends when the runner does
+                environment=self._env,
+                labels={RUN: self._run_id, OWNER: str(Owner.current())},
+                mounts=self._mounts,
+                network_mode="none",
+                read_only=True,
+                tmpfs=self._tmpfs,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                user=f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOBODY,  # whoever may read the cases
+                pids_limit=PIDS,
+                mem_limit=self._memory,
+                memswap_limit=self._memory,
+                log_config=LogConfig(type="none"),  # the attached stream is the log; nothing fills the disk
+                device_requests=_devices(order),
+            )
+            try:
+                # Before the start, so that not a byte is missed.
+                stream = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+                container.start()
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    container.remove(force=True)
+                raise
+        return DockerWorker(container, stream, {"image_digest": image.id or ""})
+
+    def sweep(self) -> list[str]:
+        def left_over(container: Container) -> bool:
+            owner = Owner.parse(container.labels.get(OWNER, ""))
+            return owner is not None and owner.is_dead()
+
+        with _faults("look for left-over containers"):
+            return self._remove(OWNER, left_over)
+
+    def close(self) -> None:
+        with contextlib.suppress(EngineGone, CannotStart), _faults("remove containers"):
+            self._remove(f"{RUN}={self._run_id}", lambda _: True)
+
+    def _remove(self, label: str, wanted: Callable[[Container], bool]) -> list[str]:
+        # ignore_removed: another runner may be sweeping too.
+        found = self._client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+        removed = [container for container in found if wanted(container)]
+        for container in removed:
+            with contextlib.suppress(NotFound):
+                container.remove(force=True)
+        return [f"container {container.name}" for container in removed]
+
+
+class DockerWorker:
+    """A container and the stream attached to it."""
+
+    def __init__(self, container: Container, stream: Any, facts: Mapping[str, str]) -> None:
+        self.facts = facts
+        self._container = container
+        # What docker-py returns is a file around the socket (a plain socket with TLS). Both are kept: when the file
+        # is collected, the socket is closed.
+        self._stream = stream
+        self._socket: socket.socket = getattr(stream, "_sock", stream)
+        self._frames = Frames()
+        self._channel = Channel()
+        self._stderr = b""
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._socket.settimeout(10)
+            self._socket.sendall(encode(message))
+        except OSError as error:
+            raise WorkerLost("the container has ended") from error
+
+    def receive(self, timeout_s: float) -> Message | None:
+        until = time.monotonic() + timeout_s
+        while (message := self._channel.next()) is None:
+            self._socket.settimeout(max(0.001, until - time.monotonic()))
+            try:
+                data = self._socket.recv(65536)
+            except TimeoutError:
+                return None
+            except OSError as error:
+                raise WorkerLost("the stream to the container broke") from error
+            if not data:
+                raise WorkerLost("the container has ended")
+            for number, payload in self._frames.feed(data):
+                if number == 1:
+                    self._channel.feed(payload)
+                else:
+                    self._stderr = (self._stderr + payload)[-2000:]
+        return message
+
+    def exit_status(self) -> str:
+        with _faults("ask how a container ended"):
+            try:
+                self._container.reload()
+            except NotFound:
+                return "the container was removed by somebody else"
+            try:
+                code = int(self._container.wait(timeout=5)["StatusCode"])
+            except requests.exceptions.ReadTimeout:
+                return f"container {self._container.status}, but its output is closed"
+            self._container.reload()
+        how = f"exit code {code}"
+        if self._container.attrs.get("State", {}).get("OOMKilled"):
+            how += " (out of memory)"
+        elif code == 137:
+            how += " (killed)"
+        return how + last_words(self._stderr)
+
+    def kill(self) -> None:
+        # Where the daemon does not answer, the engine's close or a later sweep removes it.
+        with contextlib.suppress(EngineGone, CannotStart), _faults("remove a container"):
+            self._container.remove(force=True)
+        with contextlib.suppress(OSError):
+            self._socket.close()
+        with contextlib.suppress(OSError, AttributeError):
+            self._stream.close()
+
+
+class Frames:
+    """Takes the daemon's multiplexed stream apart: a header of stream number and length, then that many bytes."""
+
+    HEADER = struct.Struct(">BxxxL")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        self._buffer += data
+        while len(self._buffer) >= self.HEADER.size:
+            number, length = self.HEADER.unpack_from(self._buffer)
+            end = self.HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[self.HEADER.size : end])
+            del self._buffer[:end]
+            yield number, payload
+
+
+def _devices(order: Order) -> list[DeviceRequest]:
+    return [DeviceRequest(count=-1, capabilities=[["gpu"]])] if order.evidence is Evidence.DEVICE else []
+
+
+@contextlib.contextmanager
+def _faults(attempt: str) -> Iterator[None]:
+    """Docker's many exceptions as the two that matter: the daemon refused this, or it does not answer at all."""
+    try:
+        yield
+    except NotFound as error:
+        raise CannotStart(f"cannot {attempt}: {clean(str(error.explanation), 500)}") from error
+    except APIError as error:
+        raise CannotStart(f"cannot {attempt}: Docker refused: {clean(str(error.explanation or error), 500)}") from error
+    except (DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        raise EngineGone(f"cannot {attempt}: the Docker daemon does not answer ({type(error).__name__})") from error

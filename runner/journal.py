@@ -1,0 +1,74 @@
+"""events.jsonl, append-only: what happened in a run, in order. Every other file of a run can be rebuilt from it."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from runner.errors import MachineError
+from runner.model import Event
+
+_KINDS: dict[str, type[Event]] = {
+    re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Event)
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_LINE: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_ADAPTERS: dict[type[Event], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in _NAMES}
+
+
+class Journal:
+    """Writes one line for each event and hands it to the system at once, so that a killed run loses none.
+
+    The system is not made to write it to the disk (fsync): a power cut may cost the last entries, a crash of ours not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._file = path.open("ab", buffering=0)
+
+    def append(self, event: Event) -> None:
+        kind = type(event)
+        head = {"event": _NAMES[kind], "at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        body = _ADAPTERS[kind].dump_python(event, mode="json")
+        line = _LINE.dump_json({**head, **body}) + b"\n"
+        try:
+            self._file.write(line)  # one write: a reader never sees half of it unless the disk is full
+        except OSError as error:
+            raise MachineError(f"{self._path}: cannot write the journal: {error.strerror}; free some space") from error
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(path: Path) -> list[Event]:
+    """All events. A torn last line (the run was killed, or is writing) is left out, as are kinds of a later version."""
+    events: list[Event] = []
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise MachineError(f"{path}: cannot read the journal: {error.strerror}") from error
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty or torn
+        try:
+            entry = _LINE.validate_json(line)
+            kind = _KINDS.get(entry.pop("event"))
+            entry.pop("at")
+            if kind:
+                events.append(_ADAPTERS[kind].validate_python(entry))
+        except (ValidationError, KeyError) as error:
+            raise MachineError(
+                f"{path}:{number}: this is no entry of a journal; the file was changed or written by another version. "
+                "Run the cells again."
+            ) from error
+    return events
