@@ -1,0 +1,60 @@
+"""The axes a matrix has, the labels of their values, and the other names that people use for an arch."""
+
+import re
+
+from runner.model import AxisValue
+
+AXES = ("vllm", "backend", "arch", "hybrid", "spec_k", "chunk", "load")
+COUNTS = frozenset({"spec_k", "chunk"})
+"""Axes whose values are whole numbers, which can be compared with < and >."""
+
+LABEL = r"^[a-z0-9_.]+$"
+"""What a label may hold, so that an id is safe in a shell, a file name and the name of a CI job."""
+
+_PRODUCTS = {
+    "a100": "sm80",
+    "a30": "sm80",
+    "a10": "sm86",
+    "a40": "sm86",
+    "rtx3090": "sm86",
+    "ada": "sm89",
+    "l4": "sm89",
+    "l40": "sm89",
+    "l40s": "sm89",
+    "rtx4090": "sm89",
+    "gh200": "sm90",
+    "h20": "sm90",
+    "h100": "sm90",
+    "h200": "sm90",
+    "hopper": "sm90",
+    "b200": "sm100",
+    "gb200": "sm100",
+    "b300": "sm103",
+    "gb300": "sm103",
+    "rtx5090": "sm120",
+    "gb10": "sm121",
+}
+# 10.0, 10.0a and 12.0f as in FlashInfer's arch lists, sm_90 and sm90a as nvcc writes them.
+_CAPABILITY = re.compile(r"(?:sm_?)?(?P<major>\d{1,2})(?:\.|(?<=\d))(?P<minor>\d)[af]?")
+
+
+def label(axis: str, value: AxisValue) -> str:
+    """The part of a cell's id that stands for this value."""
+    match axis:
+        case "hybrid":
+            return f"hybrid_{value}"
+        case "spec_k":
+            return f"k{value}"
+        case "chunk":
+            return f"c{value}"
+        case _:
+            return str(value)
+
+
+def arch_alias(word: str) -> str | None:
+    """The arch that people also call `word`: `10.0`, `10.0a`, `sm_100` and `b200` are sm100."""
+    if word in _PRODUCTS:
+        return _PRODUCTS[word]
+    if ("." in word or word.startswith("sm")) and (found := _CAPABILITY.fullmatch(word)):
+        return f"sm{found['major']}{found['minor']}"
+    return None

@@ -1,0 +1,111 @@
+"""matrix.yaml into a Matrix: every mistake at once, with file, line and column and the nearest name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from runner import matrix_checks, matrix_messages, yaml_source
+from runner.conditions import Selector
+from runner.errors import MatrixError, Mistake, UsageError
+from runner.matrix_document import Document, json_schema
+from runner.model import AxisValue, How, Load, State
+
+__all__ = ["EnvironmentSpec", "KnownIssue", "Matrix", "Rule", "Selector", "json_schema", "load"]
+
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentSpec:
+    """What provides one release of vLLM; `lock` is a pip requirements file, relative to the project."""
+
+    lock: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """Takes the cells that `selector` matches out of the matrix."""
+
+    selector: Selector
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownIssue:
+    """The cells that `selector` matches are expected to end in `state`.
+
+    Where `how` is not empty, the entry holds only for a cell each of whose overflows showed in one of these ways.
+    """
+
+    selector: Selector
+    state: State
+    issue: str
+    because: str
+    how: tuple[How, ...] = ()
+    until: date | None = None
+    """The last day on which the entry counts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """Everything that matrix.yaml says; axes are in the order of the file, which is the order of the labels in an id."""
+
+    axes: Mapping[str, tuple[AxisValue, ...]]
+    loads: Mapping[str, Load]
+    environments: Mapping[str, EnvironmentSpec]
+    rules: tuple[Rule, ...] = ()
+    known: tuple[KnownIssue, ...] = ()
+    tiers: Mapping[str, tuple[str, ...]]
+
+
+def load(path: Path) -> Matrix:
+    """Read and check a matrix; UsageError where there is no file, MatrixError with all mistakes in it."""
+    name = str(path)
+    source = yaml_source.parse(_text(path), name)
+    document = None
+    try:
+        document = Document.model_validate(source.data)
+    except ValidationError as error:
+        matrix_messages.explain(error, source)
+    axes = matrix_checks.axes_of(source)
+    matrix_checks.check(source, axes)
+    excluded = matrix_checks.selectors(source, axes, "rules", "exclude")
+    known = matrix_checks.selectors(source, axes, "known", "where")
+    if source.mistakes or document is None:
+        raise MatrixError(name, source.mistakes)
+    return Matrix(
+        axes=axes,
+        loads={key: Load(name=key, **value.model_dump()) for key, value in document.loads.items()},
+        environments={key: EnvironmentSpec(lock=value.lock) for key, value in document.environments.items()},
+        rules=tuple(Rule(selector=s, because=r.because) for s, r in zip(excluded, document.rules, strict=True)),
+        known=tuple(
+            KnownIssue(
+                selector=s, state=State(k.state), how=tuple(k.how), issue=k.issue, because=k.because, until=k.until
+            )
+            for s, k in zip(known, document.known, strict=True)
+        ),
+        tiers={key: tuple(value) for key, value in document.tiers.items()},
+    )
+
+
+def _text(path: Path) -> str:
+    """The text of the file. Reads no more than the limit, so that a huge file, or one without end, fails at once."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file: give --matrix FILE, or run where a matrix.yaml is") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}): give --matrix FILE") from None
+    if len(raw) > MAX_BYTES:
+        raise MatrixError(str(path), [Mistake(1, 1, "the file is larger than 1 MiB: this is hardly a matrix")])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        place = before.count(b"\n") + 1, len(before[before.rfind(b"\n") + 1 :].decode("utf-8-sig")) + 1
+        message = f"not UTF-8: byte 0x{raw[error.start]:02x} starts no character: save the file as UTF-8"
+        raise MatrixError(str(path), [Mistake(*place, message)]) from None

@@ -1,0 +1,138 @@
+"""What must hold between the parts of a matrix; tells every mistake, also in a file whose shape is wrong elsewhere."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from runner import filters
+from runner.axes import AXES, COUNTS, label
+from runner.conditions import OPERATORS, ORDERED, Condition, Selector
+from runner.errors import RunnerError
+from runner.matrix_document import on_off
+from runner.matrix_messages import place_name
+from runner.model import AxisValue
+from runner.nearest import hint, quoted
+from runner.yaml_source import Loc, Source, kind
+
+AxisValues = Mapping[str, tuple[AxisValue, ...]]
+_COMPARISON = re.compile(rf"({'|'.join(OPERATORS)})\s*(.*)", re.DOTALL)
+
+
+def axes_of(source: Source) -> AxisValues:
+    """The axes in file order, each with the values that are usable."""
+    found = {}
+    for axis in source.mapping("axes"):
+        if axis in AXES:
+            values = [(i, on_off(v) if axis == "hybrid" else v) for i, v in enumerate(source.items("axes", axis))]
+            found[axis] = tuple(v for i, v in values if not source.is_broken(("axes", axis, i)))
+    return found
+
+
+def check(source: Source, axes: AxisValues) -> None:
+    """Note every mistake in how the parts fit; selectors are checked where they are read."""
+    _values(source, axes)
+    _references(source, axes)
+    for i, entry in enumerate(source.items("known")):
+        if isinstance(entry, dict) and "how" in entry and entry.get("state") != "overflow":
+            source.mistake(
+                ("known", i, "how"), f"{place_name(('known', i, 'how'))} goes only with state overflow", key=True
+            )
+    for tier in source.mapping("tiers"):
+        for i, text in enumerate(source.items("tiers", tier)):
+            at = ("tiers", tier, i)
+            if isinstance(text, str) and text and not source.is_broken(("axes",)):
+                try:
+                    filters.parse(text, axes)
+                except RunnerError as error:
+                    source.mistake(at, f"{place_name(at)}: {error}")
+
+
+def _values(source: Source, axes: AxisValues) -> None:
+    """A value is listed once, and no two axes share a label: a bare word of a filter must be unambiguous."""
+    labels: dict[str, str] = {}
+    for axis, values in axes.items():
+        for i, value in enumerate(source.items("axes", axis)):
+            at, value = ("axes", axis, i), on_off(value) if axis == "hybrid" else value
+            if source.is_broken(at) or value not in values:
+                continue
+            name = label(axis, value)
+            if labels.get(name) == axis:
+                source.mistake(at, f"value {quoted(value)} is listed twice in axis {quoted(axis)}", usable=True)
+            elif name in labels:
+                other = labels[name]
+                message = (
+                    f"{quoted(name)} is a label of axis {quoted(other)} already: a filter could not tell them apart"
+                )
+                source.mistake(at, message, usable=True)
+            labels.setdefault(name, axis)
+
+
+def _references(source: Source, axes: AxisValues) -> None:
+    """Every value of the axes `load` and `vllm` is defined."""
+    for axis, section, remedy in (("load", "loads", "define it"), ("vllm", "environments", "add one")):
+        defined = source.mapping(section)
+        for i, value in enumerate(source.items("axes", axis)):
+            if value not in axes.get(axis, ()) or value in defined or source.is_broken(("axes", axis, i)):
+                continue
+            if section not in source.mapping() or source.broken.intersection({(), (section,)}):
+                continue
+            what = f"unknown load {quoted(value)}" if axis == "load" else f"no environment for vllm {quoted(value)}"
+            source.mistake(("axes", axis, i), f"{what}: {remedy} under {section!r}{hint(value, defined)}", usable=True)
+
+
+def selectors(source: Source, axes: AxisValues, section: str, field: str) -> list[Selector]:
+    """The selectors of all rules or all known issues, in order; mistakes are noted in the source."""
+    found = []
+    for i, _ in enumerate(source.items(section)):
+        at = (section, i, field)
+        wanted = source.mapping(*at)
+        if not wanted and at in source.places and not source.is_broken(at):
+            source.mistake(at, f"{place_name(at)} names no axis, so it would mean every cell")
+        conditions = {}
+        for axis, raw in wanted.items():
+            if axis in axes and not source.is_broken(("axes", axis)) and not source.is_broken((*at, axis)):
+                conditions[axis] = _condition(source, (*at, axis), axis, raw, axes[axis])
+        found.append(Selector(conditions))
+    return found
+
+
+def _condition(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> Condition:
+    if isinstance(raw, list):
+        if not raw:
+            source.mistake(at, f"axis {quoted(axis)} has an empty list in {place_name(at[:2])}")
+        return Condition("=", tuple(_value(source, (*at, i), axis, item, values) for i, item in enumerate(raw)))
+    comparison = _COMPARISON.fullmatch(raw) if isinstance(raw, str) else None
+    if comparison is None:
+        return Condition("=", (_value(source, at, axis, raw, values),))
+    op, text = comparison.groups()
+    op = "=" if op == "==" else op
+    if op in ORDERED and axis not in COUNTS:
+        source.mistake(at, f"axis {quoted(axis)} has no order: compare it with != or list its values")
+    number = int(text) if axis in COUNTS and re.fullmatch(r"[0-9]{1,12}", text) else text
+    if op in ORDERED:
+        if axis in COUNTS and isinstance(number, str):
+            source.mistake(at, f"{quoted(raw)} in {place_name(at[:2])} does not compare with a whole number")
+        return Condition(op, (number,))
+    return Condition(op, (_value(source, at, axis, number, values),))
+
+
+def _value(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> AxisValue:
+    """One value that a selector names, which must be one of the axis."""
+    value = on_off(raw) if axis == "hybrid" else raw
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        remedy = f': quote it, "{source.written[at]}"' if source.written.get(at) and axis not in COUNTS else ""
+        shown = f"{source.written[at]}, read as {kind(raw)}," if source.written.get(at) else kind(raw)
+        source.mistake(at, f"{shown} is no value of axis {quoted(axis)} in {place_name(at[:2])}{remedy}")
+    elif value not in values:
+        if isinstance(value, int) and axis not in COUNTS:
+            source.mistake(
+                at, f'a value of axis {quoted(axis)} in {place_name(at[:2])} is a string: quote it, "{value}"'
+            )
+        elif isinstance(value, str) and axis in COUNTS and value in map(str, values):
+            source.mistake(at, f"axis {quoted(axis)} takes whole numbers: write {value} without quotes")
+        else:
+            source.mistake(
+                at, f"axis {quoted(axis)} has no value {quoted(value)}, in {place_name(at[:2])}{hint(value, values)}"
+            )
+        return ""
+    return value if isinstance(value, str | int) else ""

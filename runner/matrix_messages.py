@@ -1,0 +1,122 @@
+"""What pydantic found wrong with a matrix, in the words of its author."""
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runner.axes import LABEL
+from runner.matrix_document import Axes, Deployment, Document, Environment, Exclusion, Known, Where
+from runner.nearest import did_you_mean, hint, nearest, quoted
+from runner.yaml_source import Loc, Source, kind
+
+_ENTRIES = {"loads": "load", "environments": "environment", "rules": "rule", "known": "known issue", "tiers": "tier"}
+
+
+def explain(error: ValidationError, source: Source) -> None:
+    """Note one mistake for each thing wrong, but not those that only follow from another."""
+    details = sorted(error.errors(include_url=False), key=lambda d: d["type"] == "missing")
+    renamed: set[Loc] = set()
+    for detail in details:
+        at = tuple(step for step in detail["loc"] if step != "[key]")
+        if any(at[: len(broken)] == broken for broken in source.broken) or at in renamed:
+            continue
+        if detail["type"] == "extra_forbidden":
+            renamed |= {(*at[:-1], name) for name in nearest(at[-1], _fields(at[:-1]))}
+        is_key = detail["type"] == "extra_forbidden" or detail["loc"][-1:] == ("[key]",)
+        source.mistake(at, _message(at, detail, source), key=is_key)
+
+
+def place_name(at: Loc) -> str:
+    """How a message calls the thing at this path."""
+    match at:
+        case ():
+            return "the matrix"
+        case ("axes", axis):
+            return f"axis {quoted(axis)}"
+        case ("axes", axis, _):
+            return f"a value of axis {quoted(axis)}"
+        case (str(section), entry) if section in _ENTRIES:
+            return f"{_ENTRIES[section]} {entry + 1 if isinstance(entry, int) else quoted(entry)}"
+        case ("tiers", tier, _):
+            return f"a filter of tier {quoted(tier)}"
+        case (str(section), entry, field, *_) if section in _ENTRIES:
+            return f"{quoted(field)} in {place_name((section, entry))}"
+        case _:
+            return quoted(at[-1])
+
+
+def _message(at: Loc, detail: Any, source: Source) -> str:
+    value, subject, context = detail["input"], place_name(at), detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return f"{subject} is missing"
+        case "extra_forbidden":
+            return _unknown(at)
+        case "string_type" if source.written.get(at):
+            written = source.written[at]
+            return f'{subject} must be a string, and {written} is read as {kind(value)}: quote it, "{written}"'
+        case "string_type":
+            return f"{subject} must be a string, not {kind(value)}"
+        case "int_type":
+            return f"{subject} must be a whole number, not {_shown(at, value, source)}"
+        case "greater_than":
+            return f"{subject} must be more than {context['gt']}, not {value}"
+        case "greater_than_equal":
+            return f"{subject} must be at least {context['ge']}, not {value}"
+        case "list_type":
+            return f"{subject} must be a list, not {kind(value)}: write it as [...]"
+        case "dict_type" | "model_type" if not at:
+            return f"{subject} must be a mapping of {', '.join(Document.model_fields)}, not {kind(value)}"
+        case "dict_type" | "model_type":
+            return f"{subject} must be a mapping, not {kind(value)}"
+        case "too_short" | "string_too_short":
+            return f"{subject} is empty"
+        case "string_pattern_mismatch" if context["pattern"] == LABEL:
+            name = "" if quoted(value) in subject else f" {quoted(value)}"
+            return f"{subject}{name} may hold only a-z, 0-9, _ and ., because it becomes part of ids"
+        case "string_pattern_mismatch":
+            return (
+                f"{subject} must be a link such as https://github.com/vllm-project/vllm/issues/1, not {quoted(value)}"
+            )
+        case "literal_error" | "enum":
+            near = did_you_mean(value, re.findall(r"'(\w+)'", context["expected"]))
+            return f"{subject} must be {context['expected']}, not {_shown(at, value, source)}{near}"
+        case "date_type" | "value_error":
+            return f"{subject} must be a date such as 2027-01-31, not {_shown(at, value, source)}"
+        case _:
+            return f"{subject}: {detail['msg']}"
+
+
+def _unknown(at: Loc) -> str:
+    """`unknown axis 'hybird' in rule 3, did you mean 'hybrid'?`"""
+    fields = _fields(at[:-1])
+    what = "axis" if "arch" in fields else "key"
+    where = f" in {place_name(at[:2])}" if at[0] in _ENTRIES and len(at) > 2 else ""
+    return f"unknown {what} {quoted(at[-1])}{where}{hint(at[-1], fields)}"
+
+
+def _fields(at: Loc) -> tuple[str, ...]:
+    """The keys that the mapping at this path may have."""
+    model: type[BaseModel] = Document
+    match at:
+        case ("axes",):
+            model = Axes
+        case ("loads", _):
+            model = Deployment
+        case ("environments", _):
+            model = Environment
+        case ("rules", _):
+            model = Exclusion
+        case ("known", _):
+            model = Known
+        case (_, _, "exclude" | "where"):
+            model = Where
+    return tuple(model.model_fields)
+
+
+def _shown(at: Loc, value: object, source: Source) -> str:
+    """A scalar as it was written; of anything else, its kind."""
+    if written := source.written.get(at):
+        return written
+    return quoted(value) if isinstance(value, str) else kind(value)
