@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import TextIO
 
+from runner.errors import MachineError
+
 LIMIT = 1024 * 1024 + 64 * 1024
 """Characters kept of one attempt: the worker's own limit of 1 MiB and its note, enforced against a worker that lies."""
 
@@ -39,12 +41,15 @@ class CellLog:
         text = text[: self._left]
         if not text:
             return
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8", errors="replace")
         self._left -= len(text)
-        self._file.write(text)
-        self._file.flush()
+        try:
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("w", encoding="utf-8", errors="replace")
+            self._file.write(text)
+            self._file.flush()
+        except OSError as error:
+            raise MachineError(f"{self._path}: cannot write the log: {error.strerror}; free some space") from error
 
     def close(self) -> None:
         if self._file:

@@ -4,6 +4,13 @@ Standard library and pytest only, Python 3.10 or newer, one file: it is copied o
 of docs/protocol.md. The parent process never runs a case, so nothing leaks from one cell to the next.
 """
 
+# ruff: noqa: E402
+import sys
+
+# Python puts the folder of a script first on its path; this one's neighbours are not for the cases, and one of them is
+# named like a module of the standard library.
+sys.path[:] = [path for path in sys.path if path != __file__.rpartition("/")[0]]
+
 import argparse
 import codecs
 import contextlib
@@ -15,7 +22,6 @@ import os
 import selectors
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback

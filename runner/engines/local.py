@@ -46,10 +46,10 @@ class LocalEngine:
     def start(self, order: Order) -> "LocalWorker":
         python = self._python_for(order.environment)
         mark = f"{self._owner}/{uuid4().hex}"
-        folder = Path(tempfile.mkdtemp(prefix=FOLDER))
-        (folder / "owner").write_text(self._owner)
-        env = {**self._env, "TMPDIR": str(folder), MARK: mark}
+        folder = None
         try:
+            folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+            (folder / "owner").write_text(self._owner)
             with (folder / "stderr").open("wb") as stderr:
                 process = subprocess.Popen(
                     [str(python), *self._command],
@@ -57,12 +57,13 @@ class LocalEngine:
                     stdout=subprocess.PIPE,
                     stderr=stderr,
                     cwd=folder,
-                    env=env,
+                    env={**self._env, "TMPDIR": str(folder), MARK: mark},
                     start_new_session=True,  # Ctrl-C is for the runner, which lets the cells in flight finish
                     bufsize=0,
                 )
         except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
             raise CannotStart(f"cannot start {python}: {error.strerror}") from error
         return LocalWorker(process, folder, mark)
 

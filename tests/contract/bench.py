@@ -1,0 +1,85 @@
+"""What the engine tests share: cells that do as told, and one call that runs them."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner import dispatch
+from runner.engines.base import Engine
+from runner.logs import LogStore
+from runner.model import Cell, CellOutcome, Event, Evidence, Load, Order
+from runner.stop import StopSignal
+
+ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "runner" / "worker.py"
+CASES = ROOT / "tests" / "fixtures_cases" / "behave" / "cases"
+BROKEN_CASES = ROOT / "tests" / "fixtures_cases" / "broken" / "cases"
+
+LOAD = Load(
+    name="solo",
+    max_num_seqs=1,
+    max_num_batched_tokens=36000,
+    max_model_len=36000,
+    block_size=16,
+    num_heads=8,
+    num_kv_heads=2,
+    head_size=128,
+    dtype="bfloat16",
+)
+
+
+def cell(do: str, *, second: str = "off", number: int = 0) -> Cell:
+    axes = {"do": do, "second": second, "number": number}
+    return Cell(id=f"{do}-{second}-{number}", axes=axes, labels={k: str(v) for k, v in axes.items()}, load=LOAD)
+
+
+def order(*cells: Cell, environment: str = "test") -> Order:
+    return Order(environment=environment, evidence=Evidence.CPU, cells=cells)
+
+
+@dataclass
+class Bench:
+    """Runs cells on an engine and keeps what was seen."""
+
+    engine: Engine
+    directory: Path
+    stop: StopSignal = field(default_factory=StopSignal)
+    events: list[Event] = field(default_factory=list)
+    watch: Callable[[Event], None] = lambda _event: None
+    patience: dispatch.Patience = field(default_factory=lambda: dispatch.Patience(grace_s=2, engine_wait_s=0.05))
+
+    def run(self, *orders: Order, jobs: int = 1, timeout_s: float = 20.0) -> tuple[CellOutcome, ...]:
+        outcomes = dispatch.run(
+            orders,
+            engine=self.engine,
+            jobs=jobs,
+            timeout_s=timeout_s,
+            on_event=self._see,
+            stop=self.stop,
+            logs=LogStore(self.directory),
+            patience=self.patience,
+        )
+        assert [outcome.cell for outcome in outcomes] == [cell for order in orders for cell in order.cells]
+        assert threading.active_count() == 1 or not [t for t in threading.enumerate() if t.name.startswith("slot-")]
+        return outcomes
+
+    def do(self, *deeds: str, **options: float) -> tuple[CellOutcome, ...]:
+        """One order, one slot, one cell for each deed."""
+        return self.run(order(*(cell(do, number=n) for n, do in enumerate(deeds))), **options)  # type: ignore[arg-type]
+
+    def log(self, outcome: CellOutcome) -> str:
+        return (self.directory / outcome.log).read_text() if outcome.log else ""
+
+    def _see(self, event: Event) -> None:
+        self.events.append(event)
+        self.watch(event)
+
+
+def passed(outcome: CellOutcome) -> bool:
+    return (
+        [case.state.value for case in outcome.cases] == ["pass"]
+        and outcome.death is None
+        and not outcome.infra
+        and not outcome.not_run
+    )
