@@ -1,8 +1,8 @@
 """The language of `--filter` and of the tiers: words and comparisons, comma between them.
 
-`sm90,sm100,flashinfer` means (sm90 or sm100) and flashinfer: or within an axis, and between axes. A word is a label, another
-name of an arch (`b200`, `10.0a`), a whole id or a glob over ids. `arch!=sm90,arch!=sm100` means neither, because the
-other reading would let every cell through.
+`sm90,sm100,flashinfer` means (sm90 or sm100) and flashinfer: or within an axis, and between axes. A word is a label,
+another name of an arch (`b200`, `10.0a`), a whole id or a glob over ids. `arch!=sm90,arch!=sm100` means neither,
+because the other reading would let every cell through.
 """
 
 import re
@@ -46,7 +46,7 @@ def parse(text: str, axes: Mapping[str, tuple[AxisValue, ...]]) -> Filter:
         if not word:
             raise UsageError(f"filter {quoted(text)} has an empty word: {_HOW_TO}")
         if (term := _TERM.fullmatch(word)) is not None:
-            axis, condition = _comparison(word, *term.group("axis", "op", "value"), axes)
+            axis, condition = _comparison(word, term["axis"], term["op"], term["value"], axes)
             if condition.op == "!=":
                 unwanted.append((axis, condition))
             else:
@@ -58,9 +58,7 @@ def parse(text: str, axes: Mapping[str, tuple[AxisValue, ...]]) -> Filter:
         elif word in AXES:
             raise UsageError(f"{quoted(word)} in a filter is an axis: {_HOW_TO} (quote < and > from the shell)")
         else:
-            raise NothingSelected(
-                f"no label is {quoted(word)}{hint(word, _labels(axes))} (`runner list` prints all ids)"
-            )
+            raise NothingSelected(f"no label is {quoted(word)}{hint(word, _labels(axes))} (see `runner list`)")
     return Filter(
         text=text,
         wanted={axis: tuple(conditions) for axis, conditions in wanted.items()},

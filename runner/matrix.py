@@ -51,7 +51,7 @@ class KnownIssue:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """Everything that matrix.yaml says; axes are in the order of the file, which is the order of the labels in an id."""
+    """Everything that matrix.yaml says; the order of its axes is the order of the labels in an id."""
 
     axes: Mapping[str, tuple[AxisValue, ...]]
     loads: Mapping[str, Load]
@@ -105,7 +105,7 @@ def _text(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        place = before.count(b"\n") + 1, len(before[before.rfind(b"\n") + 1 :].decode("utf-8-sig")) + 1
-        message = f"not UTF-8: byte 0x{raw[error.start]:02x} starts no character: save the file as UTF-8"
+        before = error.object[: error.start]  # without the byte order mark
+        place = before.count(b"\n") + 1, len(before[before.rfind(b"\n") + 1 :].decode()) + 1
+        message = f"not UTF-8: byte 0x{error.object[error.start]:02x} starts no character: save the file as UTF-8"
         raise MatrixError(str(path), [Mistake(*place, message)]) from None

@@ -1,5 +1,6 @@
 """What must hold between the parts of a matrix; tells every mistake, also in a file whose shape is wrong elsewhere."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -8,19 +9,20 @@ from runner import filters
 from runner.axes import AXES, COUNTS, label
 from runner.conditions import OPERATORS, ORDERED, Condition, Selector
 from runner.errors import RunnerError
-from runner.matrix_document import on_off
+from runner.matrix_document import PRODUCT_STATES, on_off
 from runner.matrix_messages import place_name
 from runner.model import AxisValue
 from runner.nearest import hint, quoted
 from runner.yaml_source import Loc, Source, kind
 
 AxisValues = Mapping[str, tuple[AxisValue, ...]]
+MAX_CELLS = 1_000_000
 _COMPARISON = re.compile(rf"({'|'.join(OPERATORS)})\s*(.*)", re.DOTALL)
 
 
 def axes_of(source: Source) -> AxisValues:
     """The axes in file order, each with the values that are usable."""
-    found = {}
+    found: dict[str, tuple[Any, ...]] = {}
     for axis in source.mapping("axes"):
         if axis in AXES:
             values = [(i, on_off(v) if axis == "hybrid" else v) for i, v in enumerate(source.items("axes", axis))]
@@ -31,9 +33,11 @@ def axes_of(source: Source) -> AxisValues:
 def check(source: Source, axes: AxisValues) -> None:
     """Note every mistake in how the parts fit; selectors are checked where they are read."""
     _values(source, axes)
+    if (size := math.prod(len(values) for values in axes.values())) > MAX_CELLS:
+        source.mistake(("axes",), f"the axes make {size:,} cells; more than {MAX_CELLS:,} are not run", usable=True)
     _references(source, axes)
     for i, entry in enumerate(source.items("known")):
-        if isinstance(entry, dict) and "how" in entry and entry.get("state") != "overflow":
+        if isinstance(entry, dict) and "how" in entry and entry.get("state") in PRODUCT_STATES - {"overflow"}:
             source.mistake(
                 ("known", i, "how"), f"{place_name(('known', i, 'how'))} goes only with state overflow", key=True
             )
@@ -60,9 +64,7 @@ def _values(source: Source, axes: AxisValues) -> None:
                 source.mistake(at, f"value {quoted(value)} is listed twice in axis {quoted(axis)}", usable=True)
             elif name in labels:
                 other = labels[name]
-                message = (
-                    f"{quoted(name)} is a label of axis {quoted(other)} already: a filter could not tell them apart"
-                )
+                message = f"{quoted(name)} is also a label of axis {quoted(other)}: a filter could not tell them apart"
                 source.mistake(at, message, usable=True)
             labels.setdefault(name, axis)
 
@@ -118,21 +120,18 @@ def _condition(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisV
 
 def _value(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> AxisValue:
     """One value that a selector names, which must be one of the axis."""
+    where = place_name(at[:2])
     value = on_off(raw) if axis == "hybrid" else raw
     if isinstance(value, bool) or not isinstance(value, str | int):
         remedy = f': quote it, "{source.written[at]}"' if source.written.get(at) and axis not in COUNTS else ""
         shown = f"{source.written[at]}, read as {kind(raw)}," if source.written.get(at) else kind(raw)
-        source.mistake(at, f"{shown} is no value of axis {quoted(axis)} in {place_name(at[:2])}{remedy}")
+        source.mistake(at, f"{shown} is no value of axis {quoted(axis)} in {where}{remedy}")
     elif value not in values:
         if isinstance(value, int) and axis not in COUNTS:
-            source.mistake(
-                at, f'a value of axis {quoted(axis)} in {place_name(at[:2])} is a string: quote it, "{value}"'
-            )
+            source.mistake(at, f'a value of axis {quoted(axis)} in {where} is a string: quote it, "{value}"')
         elif isinstance(value, str) and axis in COUNTS and value in map(str, values):
             source.mistake(at, f"axis {quoted(axis)} takes whole numbers: write {value} without quotes")
         else:
-            source.mistake(
-                at, f"axis {quoted(axis)} has no value {quoted(value)}, in {place_name(at[:2])}{hint(value, values)}"
-            )
+            source.mistake(at, f"axis {quoted(axis)} has no value {quoted(value)}, in {where}{hint(value, values)}")
         return ""
     return value if isinstance(value, str | int) else ""

@@ -1,4 +1,4 @@
-"""What matrix.yaml may hold, as pydantic models: the source of the checks of shape and of the JSON schema for editors."""
+"""What matrix.yaml may hold, as pydantic models: what checks its shape and makes the JSON schema for editors."""
 
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from runner.axes import LABEL
-from runner.model import How
+from runner.model import Fault, How, State
+
+PRODUCT_STATES = frozenset(state.value for state in State if state.fault is Fault.PRODUCT)
 
 
 def on_off(value: object) -> object:
@@ -19,7 +21,7 @@ def _date(value: object) -> object:
 
 
 Text = Annotated[str, Field(min_length=1)]
-Label = Annotated[str, Field(pattern=LABEL)]
+Label = Annotated[str, Field(pattern=LABEL, max_length=32)]
 Count = Annotated[int, Field(gt=0)]
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(on_off), WithJsonSchema({"enum": ["on", "off", True, False]})]
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
@@ -53,16 +55,26 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def _axis(description: str) -> Any:
+    return Field(min_length=1, max_length=100, description=description)
+
+
 class Axes(_Strict):
     """One list of values per axis. A cell's id joins their labels in the order of the file."""
 
-    vllm: list[Label] = Field(min_length=1, description="Releases of vLLM, quoted; each has an environment.")
-    backend: list[Label] = Field(min_length=1, description="Attention backends, in vLLM's names in lower case.")
-    arch: list[Label] = Field(min_length=1, description="GPU archs such as sm90, or cpu.")
-    hybrid: list[OnOff] = Field(min_length=1, description="The hybrid KV-cache manager.")
-    spec_k: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="Draft tokens per step; 0 is none.")
-    chunk: list[Count] = Field(min_length=1, description="Attention chunk size in tokens.")
-    load: list[Label] = Field(min_length=1, description="Names under `loads`.")
+    vllm: list[Label] = Field(
+        min_length=1, max_length=100, description="Releases of vLLM, quoted; each has an environment."
+    )
+    backend: list[Label] = Field(
+        min_length=1, max_length=100, description="Attention backends, in vLLM's names in lower case."
+    )
+    arch: list[Label] = _axis("GPU archs such as sm90, or cpu.")
+    hybrid: list[OnOff] = _axis("The hybrid KV-cache manager.")
+    spec_k: list[Annotated[int, Field(ge=0)]] = Field(
+        min_length=1, max_length=100, description="Draft tokens per step; 0 is none."
+    )
+    chunk: list[Count] = _axis("Attention chunk size in tokens.")
+    load: list[Label] = _axis("Names under `loads`.")
 
 
 class Deployment(_Strict):
@@ -107,7 +119,7 @@ class Known(_Strict):
     """A known issue: the cells it speaks of are expected to end in this state."""
 
     where: Where
-    state: Literal["crash", "oom", "timeout", "overflow", "fail"]
+    state: Literal["crash", "oom", "timeout", "overflow", "fail"]  # PRODUCT_STATES, which a type cannot be made from
     how: Hows = Field(
         default=[], description="For overflow: the entry holds only if every overflow of the cell has one of these."
     )

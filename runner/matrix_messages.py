@@ -19,7 +19,7 @@ def explain(error: ValidationError, source: Source) -> None:
     renamed: set[Loc] = set()
     for detail in details:
         at = tuple(step for step in detail["loc"] if step != "[key]")
-        if any(at[: len(broken)] == broken for broken in source.broken) or at in renamed:
+        if source.is_within_broken(at) or at in renamed:
             continue
         if detail["type"] == "extra_forbidden":
             renamed |= {(*at[:-1], name) for name in nearest(at[-1], _fields(at[:-1]))}
@@ -66,19 +66,23 @@ def _message(at: Loc, detail: Any, source: Source) -> str:
             return f"{subject} must be at least {context['ge']}, not {value}"
         case "list_type":
             return f"{subject} must be a list, not {kind(value)}: write it as [...]"
+        case "dict_type" | "model_type" if not at and value is None:
+            return "the file is empty"
         case "dict_type" | "model_type" if not at:
             return f"{subject} must be a mapping of {', '.join(Document.model_fields)}, not {kind(value)}"
         case "dict_type" | "model_type":
             return f"{subject} must be a mapping, not {kind(value)}"
+        case "too_long":
+            return f"{subject} has more than {context['max_length']} values"
         case "too_short" | "string_too_short":
             return f"{subject} is empty"
+        case "string_too_long":
+            return f"{subject} is longer than {context['max_length']} characters: ids become file names"
         case "string_pattern_mismatch" if context["pattern"] == LABEL:
-            name = "" if quoted(value) in subject else f" {quoted(value)}"
+            name = "" if quoted(value) in subject else f", {quoted(value)},"
             return f"{subject}{name} may hold only a-z, 0-9, _ and ., because it becomes part of ids"
         case "string_pattern_mismatch":
-            return (
-                f"{subject} must be a link such as https://github.com/vllm-project/vllm/issues/1, not {quoted(value)}"
-            )
+            return f"{subject} must be a link such as https://github.com/owner/name/issues/1, not {quoted(value)}"
         case "literal_error" | "enum":
             near = did_you_mean(value, re.findall(r"'(\w+)'", context["expected"]))
             return f"{subject} must be {context['expected']}, not {_shown(at, value, source)}{near}"

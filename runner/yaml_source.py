@@ -1,8 +1,8 @@
 """YAML text into plain data that remembers line and column, without YAML's traps.
 
-Read from PyYAML's stream of events: nothing is expanded, constructed or resolved to an object, so that aliases, tags and
-deep nesting cost nothing before they are refused. A plain scalar keeps what was written beside what YAML 1.1 makes of it
-(`on` is a boolean, `3.10` a float), so that a message can show both.
+Read from PyYAML's stream of events: nothing is expanded, constructed or resolved to an object, so that aliases, tags
+and deep nesting cost nothing before they are refused. A plain scalar keeps what was written beside what YAML 1.1 makes
+of it (`on` is a boolean, `3.10` a float), so that a message can show both.
 """
 
 import re
@@ -34,19 +34,29 @@ class Source:
     """How the scalars that YAML does not read as strings were written."""
     broken: set[Loc] = field(default_factory=set)
     """Paths that have a mistake already; what is there is a placeholder."""
+    _above: set[Loc] = field(default_factory=set)
     mistakes: list[Mistake] = field(default_factory=list)
 
     def mistake(self, at: Loc, message: str, *, key: bool = False, usable: bool = False) -> None:
-        """Note what is wrong with the value at a path (or its key); what is there is `usable` in further checks or not."""
+        """Note what is wrong at a path: with the value, or with its key; further checks skip what is not `usable`."""
         places = (self.keys, self.places) if key else (self.places, self.keys)
         found = next((p[at] for p in places if at in p), None) or self.places[at[:-1]]
         self.mistakes.append(Mistake(*found, message))
         if not usable:
-            self.broken.add(at)
+            self.spoil(at)
+
+    def spoil(self, at: Loc) -> None:
+        """What is at this path is a placeholder, about which there is nothing more to say."""
+        self.broken.add(at)
+        self._above.update(at[:depth] for depth in range(len(at)))
 
     def is_broken(self, at: Loc) -> bool:
         """Whether something at this path, above it or below it, has a mistake."""
-        return any(at[: len(b)] == b or b[: len(at)] == at for b in self.broken)
+        return at in self._above or self.is_within_broken(at)
+
+    def is_within_broken(self, at: Loc) -> bool:
+        """Whether something at this path or above it has a mistake."""
+        return any(at[:depth] in self.broken for depth in range(len(at) + 1))
 
     def mapping(self, *at: str | int) -> dict[str, Any]:
         """The mapping at a path; an empty one where there is something else, or nothing."""
@@ -82,14 +92,14 @@ def parse(text: str, name: str) -> Source:
         place, problem = _explain(error)
     except (ValueError, OverflowError):  # PyYAML's scanner on an escape such as "\UFFFFFFFF"
         place, problem = _place(loader.get_mark()), "not YAML: an escape or a number is out of range"
-    except _Fatal as error:
+    except _UnreadableError as error:
         place, problem = error.place, str(error)
     else:
         return reader.source
     raise MatrixError(name, [*reader.source.mistakes, Mistake(*place, problem)])
 
 
-class _Fatal(Exception):
+class _UnreadableError(Exception):
     """Reading on makes no sense."""
 
     def __init__(self, place: Place, message: str) -> None:
@@ -108,24 +118,22 @@ class _Reader:
         self._loader = loader
         loader.get_event()  # the start of the stream
         if loader.check_event(yaml.StreamEndEvent):
-            raise _Fatal((1, 1), "the file is empty")
+            raise _UnreadableError((1, 1), "the file is empty")
         loader.get_event()  # the start of the document
         self.source.data = self._value(())
         loader.get_event()  # the end of the document
         if not loader.check_event(yaml.StreamEndEvent):
             place = _place(loader.peek_event().start_mark)
-            raise _Fatal(place, "a second document begins here: one file holds one matrix")
+            raise _UnreadableError(place, "a second document begins here: one file holds one matrix")
 
     def _value(self, at: Loc) -> Any:
         event = self._loader.get_event()
         place = self.source.places[at] = _place(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
-            self._mistake(
-                at, place, f"the alias {quoted('*' + event.anchor)} is not followed here: write the value out"
-            )
+            self.source.mistake(at, f"the alias {quoted(f'*{event.anchor}')} is not followed here: write the value out")
             return None
         if event.anchor is not None:
-            self.source.mistake(at, f"anchors are not used here: remove {quoted('&' + event.anchor)}", usable=True)
+            self.source.mistake(at, f"anchors are not used here: remove {quoted(f'&{event.anchor}')}", usable=True)
         if event.tag is not None:
             tag = event.tag.replace(_TAG, "!!", 1)
             quote = f' (a comparison must be quoted: "{tag}")' if tag.startswith("!=") else ""
@@ -133,7 +141,7 @@ class _Reader:
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(at, event)
         if len(at) >= MAX_DEPTH:
-            raise _Fatal(place, f"nested more than {MAX_DEPTH} levels deep: a matrix needs no more than six")
+            raise _UnreadableError(place, f"nested more than {MAX_DEPTH} levels deep: a matrix needs no more than six")
         return self._sequence(at) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(at)
 
     def _sequence(self, at: Loc) -> list[Any]:
@@ -165,13 +173,15 @@ class _Reader:
         spot = (*at, f"the key at {place}")
         key = self._value(spot)
         if isinstance(key, str):
+            if spot in self.source.broken:
+                self.source.spoil((*at, key))
             return key
         if spot not in self.source.broken:
             written = self.source.written.get(spot)
             what = "a list or a mapping" if written is None else f"{written or 'nothing'}, read as {kind(key)}"
             self.source.mistake(spot, f"a key must be a string, not {what}" + (": quote it" if written else ""))
         name = self.source.written.get(spot, str(spot[-1]))
-        self.source.broken.add((*at, name))
+        self.source.spoil((*at, name))
         return name
 
     def _scalar(self, at: Loc, event: yaml.ScalarEvent) -> Any:
@@ -193,9 +203,7 @@ class _Reader:
             case "int" if _PLAIN_INTEGER.fullmatch(text):
                 return int(text)
             case "int":
-                self._mistake(
-                    at, place, f"{quoted(text)} is a number in a notation of YAML 1.1: write it in plain digits"
-                )
+                self.source.mistake(at, f"{quoted(text)} is a number in a YAML 1.1 notation: write it in plain digits")
                 return 0
             case _:
                 self.source.mistake(at, f"{quoted(text)} merges mappings in YAML: write the entries out")
@@ -229,7 +237,7 @@ def _explain(error: yaml.MarkedYAMLError) -> tuple[Place, str]:
     problem = (error.problem or "malformed").replace("%r", "'")
     if "'\\t'" in problem:
         return _place(mark), "not YAML: a tab cannot indent or separate: use spaces"
-    if error.context == "while scanning a block scalar":
+    if "'>'" in problem or error.context in ("while scanning a block scalar", "while scanning a tag"):
         return _place(mark), f'not YAML: {problem} (a comparison must be quoted: ">=3")'
     since = f", {error.context} that began on line {error.context_mark.line + 1}" if error.context_mark else ""
     return _place(mark), f"not YAML: {problem}{since}"

@@ -1,0 +1,261 @@
+"""The commands; each is a few steps, and every fatal error becomes a message and an exit code in `main`."""
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runner import __version__, listing, matrix, output, select
+from runner import plan as planning
+from runner.errors import RunnerError, UsageError
+from runner.model import Cell
+from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, default_matrix
+
+_EXIT_CODES = """[bold]Exit codes[/bold]
+  0  everything as expected
+  1  product trouble: fail, overflow, crash, timeout, oom, or xpass
+  2  usage or matrix error
+  3  only machine or harness trouble
+  4  stopped early, can be resumed
+  5  nothing selected
+130  interrupted"""
+
+app = typer.Typer(
+    name="runner",
+    epilog=_EXIT_CODES,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+env = typer.Typer(
+    help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
+)
+app.add_typer(env, name="env")
+
+
+def _seconds(value: float) -> float:
+    if not math.isfinite(value):
+        raise typer.BadParameter("give a number of seconds")
+    return value
+
+
+MatrixFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--matrix", metavar="FILE", help="The matrix: by default matrix.yaml here, else the one that is shipped."
+    ),
+]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        "-f",
+        metavar="EXPR",
+        help="Only these cells: a label (sm100, flashinfer, k3), an alias (b200, 10.0a), an id or a glob over ids, "
+        "axis=value, axis!=value, spec_k>=3. Comma = or, several --filter = and, different axes in one = and.",
+    ),
+]
+Tier = Annotated[str | None, typer.Option("--tier", metavar="NAME", help="Only the cells of a tier of the matrix.")]
+ShardPart = Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only part I of N, counted from 1.")]
+Engine = Annotated[
+    EngineName,
+    typer.Option("--engine", help="What starts workers; auto is docker where a daemon answers, else local."),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+
+
+def _counted(*names: str, help_: str) -> Any:
+    return typer.Option(*names, count=True, show_default=False, metavar="", help=help_)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.emit(f"attnmatrix {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
+
+
+@app.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    matrix_file: MatrixFile = None,
+    filters: Filters = None,
+    tier: Tier = None,
+    shard: ShardPart = None,
+    engine: Engine = EngineName.AUTO,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=_seconds, help="For one cell.")
+    ] = DEFAULT_TIMEOUT_S,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory itself.")] = None,
+    as_json: Json = False,
+    no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
+    quiet: Annotated[int, _counted("--quiet", "-q", help_="Say less.")] = 0,
+    verbose: Annotated[int, _counted("--verbose", "-v", help_="Say more.")] = 0,
+    _version: Version = False,
+) -> None:
+    """Run the compatibility matrix of vLLM's chunked local attention, or with a command, do something else about it."""
+    if context.invoked_subcommand is not None:
+        _refuse_misplaced_options(context)
+        return
+    options = RunOptions(
+        matrix=matrix_file or default_matrix(),
+        filters=tuple(filters or ()),
+        tier=tier,
+        shard=select.parse_shard(shard) if shard is not None else None,
+        engine=engine,
+        jobs=jobs,
+        timeout_s=timeout,
+        out=out,
+        json=as_json,
+        known=not no_known,
+        verbosity=verbose - quiet,
+    )
+    from runner import session
+
+    raise typer.Exit(session.run(options))
+
+
+@app.command()
+def plan(
+    matrix_file: MatrixFile = None,
+    filters: Filters = None,
+    tier: Tier = None,
+    shard: ShardPart = None,
+    engine: Engine = EngineName.AUTO,
+    as_json: Json = False,
+) -> None:
+    """Show what would run, where, and why not."""
+    from runner import session
+
+    cells = _selected(matrix_file, filters, tier, shard)
+    machine = session.machine(engine)
+    output.note(f"engine {machine.engine}: {machine.why}")
+    made = planning.make_plan(cells, engine=machine.engine, device_archs=machine.device_archs)
+    if as_json:
+        output.emit(json.dumps(listing.as_json(made, machine.engine), indent=1))
+    else:
+        output.emit_rich(listing.table(made, machine.engine))
+
+
+@app.command("list")
+def list_(
+    matrix_file: MatrixFile = None,
+    filters: Filters = None,
+    tier: Tier = None,
+    shard: ShardPart = None,
+    as_json: Json = False,
+) -> None:
+    """Print the ids of the cells, or with --json the cells as `pytest cases --cells FILE` reads them."""
+    cells = _selected(matrix_file, filters, tier, shard)
+    made = planning.make_plan(cells, engine=EngineName.LOCAL, device_archs=frozenset())
+    output.emit(planning.to_json(made).rstrip() if as_json else "\n".join(cell.id for cell in cells))
+    output.note(listing.summary(made))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of matrix.yaml, for editors."""
+    output.emit(json.dumps(matrix.json_schema(), indent=2))
+
+
+@app.command()
+def report(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/latest.")],
+    as_json: Json = False,
+) -> None:
+    """Show the results of a run again, and write its reports anew."""
+    from runner import session
+
+    raise typer.Exit(session.report(run_directory, json=as_json))
+
+
+@app.command()
+def repro(
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell.")],
+    matrix_file: MatrixFile = None,
+    engine: Engine = EngineName.AUTO,
+) -> None:
+    """Print and run the one command that shows a cell's result again."""
+    from runner import session
+
+    raise typer.Exit(session.repro(cell, matrix=matrix_file or default_matrix(), engine=engine))
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what this machine has, and what to do about what is missing."""
+    from runner import doctor as examination
+
+    raise typer.Exit(examination.run(json=as_json))
+
+
+@env.command("build")
+def env_build(
+    releases: Annotated[list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; all by default.")] = None,
+    matrix_file: MatrixFile = None,
+    engine: Engine = EngineName.AUTO,
+) -> None:
+    """Build environments ahead of a run."""
+    from runner import environments
+
+    chart = matrix.load(matrix_file or default_matrix())
+    raise typer.Exit(environments.cli_build(chart, releases=tuple(releases or ()), engine=engine))
+
+
+@env.command("list")
+def env_list(as_json: Json = False) -> None:
+    """Show the environments that are there and whether they are whole."""
+    from runner import environments
+
+    raise typer.Exit(environments.cli_list(json=as_json))
+
+
+@env.command("clean")
+def env_clean() -> None:
+    """Remove the environments."""
+    from runner import environments
+
+    raise typer.Exit(environments.cli_clean())
+
+
+def _selected(
+    matrix_file: Path | None, filters: list[str] | None, tier: str | None, shard: str | None
+) -> tuple[Cell, ...]:
+    part = select.parse_shard(shard) if shard is not None else None
+    chart = matrix.load(matrix_file or default_matrix())
+    return select.select(chart, filters=filters or (), tier_name=tier, shard=part)
+
+
+def _refuse_misplaced_options(context: typer.Context) -> None:
+    """`runner --filter x list` would list everything without a word."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            command = context.invoked_subcommand
+            raise UsageError(f"{parameter.opts[0]} is for the command: write it after it, as `runner {command} ...`")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        app(args=arguments, prog_name="runner")
+    except SystemExit as end:  # typer's own usage errors end so too
+        return end.code if isinstance(end.code, int) else 0
+    except RunnerError as error:
+        print(f"{error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which means trouble with the product
+        traceback.print_exc()
+        print("This is a mistake of the runner itself: please report it with the lines above.", file=sys.stderr)
+        return 3
+    return 0

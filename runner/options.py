@@ -1,0 +1,57 @@
+"""What a command line asks of a run, and what the machine answers: the words between cli and session."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from runner.select import Shard
+
+DEFAULT_TIMEOUT_S = 60.0
+
+
+class EngineName(StrEnum):
+    """What starts workers; `auto` is Docker where a daemon answers, else local."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """The whole of `runner` without a command."""
+
+    matrix: Path
+    filters: tuple[str, ...] = ()
+    tier: str | None = None
+    shard: Shard | None = None
+    engine: EngineName = EngineName.AUTO
+    jobs: int | None = None
+    """Workers at the same time; None lets the run choose by the machine."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """For one cell."""
+    out: Path | None = None
+    """The run directory itself; None makes one under runs/."""
+    json: bool = False
+    """results.json on standard output instead of the heat map."""
+    known: bool = True
+    """Whether the known issues of the matrix count."""
+    verbosity: int = 0
+    """-1 and less: only the end; 0: progress; 1 and more: each case."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What this machine runs cells on; `engine` is never auto."""
+
+    engine: EngineName
+    why: str
+    device_archs: frozenset[str] = frozenset()
+
+
+def default_matrix() -> Path:
+    """matrix.yaml here; else the one that ships with the package, or lies beside it in a checkout."""
+    package = Path(__file__).parent
+    here = Path("matrix.yaml")
+    shipped = (package / "_bundled" / here, package.parent / here)
+    return next((path for path in (here, *shipped) if path.exists()), here)

@@ -1,0 +1,100 @@
+"""What a run would do: each cell with the evidence it will give, grouped into orders for workers."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
+from runner.errors import UsageError
+from runner.model import AxisValue, Cell, Evidence, Load, Order
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """A cell and how its result will be obtained."""
+
+    cell: Cell
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All selected cells, in the order of the matrix; totals add up against this."""
+
+    planned: tuple[Planned, ...]
+
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """The cells to run, one order per environment and evidence, in the order of their first cell."""
+        groups: dict[tuple[str, Evidence], list[Cell]] = {}
+        for one in self.planned:
+            if not one.cell.unsupported:
+                groups.setdefault((str(one.cell.axes["vllm"]), one.evidence), []).append(one.cell)
+        return tuple(
+            Order(environment=environment, evidence=evidence, cells=tuple(group))
+            for (environment, evidence), group in groups.items()
+        )
+
+    @property
+    def unsupported(self) -> tuple[Planned, ...]:
+        """The cells that a rule excludes: results already, without a run."""
+        return tuple(one for one in self.planned if one.cell.unsupported)
+
+
+def make_plan(cells: Iterable[Cell], *, engine: str, device_archs: frozenset[str]) -> Plan:
+    """Decide the evidence of each cell; only containers reach a device, and only one of the cell's arch."""
+    devices = device_archs if engine == "docker" else frozenset()
+    return Plan(tuple(Planned(cell=cell, evidence=_evidence(str(cell.axes["arch"]), devices)) for cell in cells))
+
+
+def _evidence(arch: str, devices: frozenset[str]) -> Evidence:
+    if arch == "cpu":
+        return Evidence.CPU
+    return Evidence.DEVICE if arch in devices else Evidence.EMULATED
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    """One line of plan.json and of `runner list --json`."""
+
+    id: str
+    axes: Mapping[str, AxisValue]
+    labels: Mapping[str, str]
+    load: Load
+    unsupported: str
+    evidence: Evidence
+
+
+_ROWS = TypeAdapter(list[_Row])
+
+
+def to_rows(plan: Plan) -> list[dict[str, Any]]:
+    """The plan as plain data: a row per cell, as `pytest cases --cells FILE` reads it."""
+    return [asdict(one.cell) | {"evidence": one.evidence.value} for one in plan.planned]
+
+
+def to_json(plan: Plan) -> str:
+    """The text of plan.json: an array, a line per cell."""
+    return "[\n" + ",\n".join(json.dumps(row) for row in to_rows(plan)) + "\n]\n"
+
+
+def from_json(text: str | bytes) -> Plan:
+    """Read plan.json back; UsageError where it is something else."""
+    try:
+        rows = _ROWS.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise UsageError(f"plan.json is not a plan: {where}: {first['msg']}") from None
+    return Plan(
+        tuple(
+            Planned(
+                cell=Cell(id=r.id, axes=r.axes, labels=r.labels, load=r.load, unsupported=r.unsupported),
+                evidence=r.evidence,
+            )
+            for r in rows
+        )
+    )
