@@ -72,7 +72,8 @@ class Auditor:
         """Build one batch; what raises for any other reason than a buffer that is too small goes through."""
         cell = self.deployment.cell
         need = Need.of(batch, cell.chunk, self.deployment.spec.block_size)
-        step = vllm_api.step(self.deployment, batch)
+        # a shared prefix: as many pages as a real step, without as much memory for what maps pages back
+        step = vllm_api.step(self.deployment, batch, shared_prefix=True)
         before = _storages(self._builder)
         metadata = None
         try:
@@ -91,38 +92,43 @@ class Auditor:
 
 
 def smallest(overflow: Overflow, cell: Cell, shows: Callable[[Batch], Overflow | None]) -> Overflow:
-    """The same overflow of a batch cut down step by step, for as long as it still shows in the same buffer and way."""
+    """The same overflow for a batch that has been cut down for as long as it still shows in the same buffer and way.
 
-    def still(batch: Batch) -> Overflow | None:
+    No request can be dropped from the front of the result, and no token from its longest requests.
+    """
+    smaller = _smaller(overflow.batch, cell.chunk)
+    while (batch := next(smaller, None)) is not None:
         found = shows(batch)
-        return found if found and (found.buffer, found.how) == (overflow.buffer, overflow.how) else None
-
-    progress = True
-    while progress:
-        progress = False
-        for smaller in _smaller(overflow.batch, cell.chunk):
-            found = still(smaller)
-            if found:
-                overflow, progress = found, True
-                break
+        if found and (found.buffer, found.how) == (overflow.buffer, overflow.how):
+            overflow, smaller = found, _smaller(batch, cell.chunk)
     return overflow
 
 
 def _smaller(batch: Batch, chunk: int) -> Iterator[Batch]:
-    """Batches with less in them, boldest cut first: half the requests, one fewer, fewer tokens, shorter sequences."""
+    """Batches with less in them, boldest cut first: fewer requests, fewer tokens, shorter sequences."""
     requests = list(zip(batch.query_lens, batch.seq_lens, strict=True))
-    if len(requests) > 1:
-        half = len(requests) // 2
-        for part in (requests[half:], requests[:half], requests[1:], requests[:-1]):
-            yield Batch(*map(tuple, zip(*part, strict=True)))  # type: ignore[arg-type]
+    for dropped in _halving(len(requests) - 1):
+        yield _batch(requests[dropped:])
     longest = max(batch.query_lens)
-    for tokens in sorted({2, 3, longest // 2, longest - 1} & set(range(1, longest))):
-        for keep_start in (True, False):  # what matters is where in its chunk a query begins, or ends
-            lens = [(min(q, tokens), s - keep_start * max(q - tokens, 0)) for q, s in requests]
-            yield Batch(*map(tuple, zip(*lens, strict=True)))  # type: ignore[arg-type]
-    shifted = [(q, s - (s - q) // chunk * chunk) for q, s in requests]
-    if shifted != requests:
-        yield Batch(*map(tuple, zip(*shifted, strict=True)))  # type: ignore[arg-type]
+    for dropped in _halving(longest - 1):
+        most = longest - dropped
+        # what matters is where in its chunk a query begins or ends: keep the one, then the other
+        yield _batch([(min(q, most), s - max(q - most, 0)) for q, s in requests])
+        yield _batch([(min(q, most), s) for q, s in requests])
+    nearer = [(q, s - (s - q) // chunk * chunk) for q, s in requests]
+    if nearer != requests:
+        yield _batch(nearer)
+
+
+def _halving(n: int) -> Iterator[int]:
+    """n, n // 2, n // 4, ... 1."""
+    while n > 0:
+        yield n
+        n //= 2
+
+
+def _batch(requests: list[tuple[int, int]]) -> Batch:
+    return Batch(tuple(q for q, _ in requests), tuple(s for _, s in requests))
 
 
 def _storages(builder: Any) -> dict[str, tuple[int, int, int]]:

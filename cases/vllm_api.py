@@ -70,6 +70,9 @@ def deploy(cell: Cell) -> Deployment:
     if not cell.on_device:
         stand_ins.install(flashinfer)
     config = _config(cell)
+    # What profiling a GPU's memory would set: here, room for one longest sequence and two pages of each request's own.
+    load = cell.load
+    config.cache_config.num_gpu_blocks = 1 + -(-load.max_model_len // load.block_size) + 2 * load.max_num_seqs
     layers = _layers(cell, config)
     backends = {layer.get_attn_backend() for layer in layers.values()}
     specs = {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
@@ -119,16 +122,13 @@ def _prefills_with_trtllm(deployment: Deployment) -> bool:
     return type(metadata.prefill).__name__ == "TRTLLMPrefill"
 
 
-def step(deployment: Deployment, batch: Batch) -> CommonAttentionMetadata:
-    """The metadata that the model runner hands to a builder for one step, with a page table of our own.
-
-    Pages are numbered so that no two requests share one and none is where its index would suggest.
-    """
+def step(deployment: Deployment, batch: Batch, *, shared_prefix: bool = False) -> CommonAttentionMetadata:
+    """The metadata that the model runner hands to a builder for one step, with a page table of our own."""
     device, size = deployment.device, deployment.spec.block_size
     query_lens, seq_lens = np.array(batch.query_lens, np.int32), np.array(batch.seq_lens, np.int32)
     starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
-    table = torch.from_numpy(page_table(seq_lens, size, deployment.config.model_config.max_model_len))
-    deployment.config.cache_config.num_gpu_blocks = int(table.max()) + 1
+    prefix = int((seq_lens - query_lens).min()) // size if shared_prefix else 0
+    table = torch.from_numpy(page_table(seq_lens, size, deployment.config.model_config.max_model_len, prefix))
     lens = torch.from_numpy(seq_lens)
     return CommonAttentionMetadata(
         query_start_loc=torch.from_numpy(starts).to(device),
@@ -144,13 +144,19 @@ def step(deployment: Deployment, batch: Batch) -> CommonAttentionMetadata:
     )
 
 
-def page_table(seq_lens: np.ndarray[Any, Any], block_size: int, max_model_len: int) -> np.ndarray[Any, Any]:
-    """A block table [requests, pages of max_model_len]: pages handed out from the last request's last page down."""
-    used = -(-seq_lens // block_size)
+def page_table(seq_lens: Any, block_size: int, max_model_len: int, prefix: int) -> np.ndarray[Any, Any]:
+    """A block table [requests, pages of max_model_len], handed out from the highest page down.
+
+    The first `prefix` pages of all requests are the same, as after a hit in the prefix cache; no other page is shared,
+    and none is where its index would suggest.
+    """
+    own = -(-seq_lens // block_size) - prefix
     table = np.full((len(seq_lens), -(-max_model_len // block_size)), NULL_PAGE, np.int32)
-    next_page = int(used.sum())
-    for row, pages in enumerate(used.tolist()):
-        table[row, :pages] = np.arange(next_page, next_page - pages, -1)
+    next_page = prefix + int(own.sum())
+    table[:, :prefix] = np.arange(next_page, next_page - prefix, -1)
+    next_page -= prefix
+    for row, pages in enumerate(own.tolist()):
+        table[row, prefix : prefix + pages] = np.arange(next_page, next_page - pages, -1)
         next_page -= pages
     return table
 
