@@ -92,39 +92,42 @@ class Auditor:
 
 
 def smallest(overflow: Overflow, cell: Cell, shows: Callable[[Batch], Overflow | None]) -> Overflow:
-    """The same overflow for a batch that has been cut down for as long as it still shows in the same buffer and way.
+    """The same overflow, in the same buffer and way, for a batch cut down in one direction after the other.
 
-    No request can be dropped from the front of the result, and no token from its longest requests.
+    Fewer requests, fewer query tokens (a query's place in its chunk is what matters: its start is kept, then its end),
+    shorter sequences. Each direction is followed in steps that halve until a step of one no longer shows the overflow.
     """
-    smaller = _smaller(overflow.batch, cell.chunk)
-    while (batch := next(smaller, None)) is not None:
+
+    def still(batch: Batch) -> Overflow | None:
         found = shows(batch)
-        if found and (found.buffer, found.how) == (overflow.buffer, overflow.how):
-            overflow, smaller = found, _smaller(batch, cell.chunk)
-    return overflow
+        return found if found and (found.buffer, found.how) == (overflow.buffer, overflow.how) else None
+
+    for size, cut in (
+        (len, lambda requests, n: requests[n:]),
+        (_longest, lambda requests, n: _trimmed(requests, n, keep_start=True)),
+        (_longest, lambda requests, n: _trimmed(requests, n, keep_start=False)),
+    ):
+        step = size(_requests(overflow.batch)) - 1
+        while step > 0:
+            requests = _requests(overflow.batch)
+            found = still(_batch(cut(requests, step))) if step < size(requests) else None
+            overflow, step = (found, step) if found else (overflow, step // 2)
+    nearer = [(q, s - (s - q) // cell.chunk * cell.chunk) for q, s in _requests(overflow.batch)]
+    return still(_batch(nearer)) or overflow
 
 
-def _smaller(batch: Batch, chunk: int) -> Iterator[Batch]:
-    """Batches with less in them, boldest cut first: fewer requests, fewer tokens, shorter sequences."""
-    requests = list(zip(batch.query_lens, batch.seq_lens, strict=True))
-    for dropped in _halving(len(requests) - 1):
-        yield _batch(requests[dropped:])
-    longest = max(batch.query_lens)
-    for dropped in _halving(longest - 1):
-        most = longest - dropped
-        # what matters is where in its chunk a query begins or ends: keep the one, then the other
-        yield _batch([(min(q, most), s - max(q - most, 0)) for q, s in requests])
-        yield _batch([(min(q, most), s) for q, s in requests])
-    nearer = [(q, s - (s - q) // chunk * chunk) for q, s in requests]
-    if nearer != requests:
-        yield _batch(nearer)
+def _longest(requests: list[tuple[int, int]]) -> int:
+    return max(q for q, _ in requests)
 
 
-def _halving(n: int) -> Iterator[int]:
-    """n, n // 2, n // 4, ... 1."""
-    while n > 0:
-        yield n
-        n //= 2
+def _trimmed(requests: list[tuple[int, int]], n: int, *, keep_start: bool) -> list[tuple[int, int]]:
+    """The requests with no query longer than the longest less n."""
+    most = _longest(requests) - n
+    return [(min(q, most), s - keep_start * max(q - most, 0)) for q, s in requests]
+
+
+def _requests(batch: Batch) -> list[tuple[int, int]]:
+    return list(zip(batch.query_lens, batch.seq_lens, strict=True))
 
 
 def _batch(requests: list[tuple[int, int]]) -> Batch:
