@@ -42,9 +42,8 @@ def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "by_hand" in metafunc.fixturenames:
-        bodies = _cells_by_hand(metafunc.config)
-        metafunc.parametrize("by_hand", bodies or [None], ids=[b["id"] for b in bodies] or ["runner"], scope="session")
+    if "by_hand" in metafunc.fixturenames and (bodies := _cells_by_hand(metafunc.config)):
+        metafunc.parametrize("by_hand", bodies, ids=[body["id"] for body in bodies], scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,6 +54,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]  # type: ignore[attr-defined]
     config.hook.pytest_deselected(items=[i for i in items if i not in kept])
     items[:] = kept
+
+
+@pytest.fixture(scope="session")
+def by_hand() -> dict[str, Any] | None:
+    """The cell named on pytest's own command line, which parametrises this; None in the runner's worker."""
+    return None
 
 
 @pytest.fixture
