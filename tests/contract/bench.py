@@ -83,3 +83,11 @@ def passed(outcome: CellOutcome) -> bool:
         and not outcome.infra
         and not outcome.not_run
     )
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What can befall a worker from outside."""
+
+    kill: Callable[[], None]
+    freeze: Callable[[], None]

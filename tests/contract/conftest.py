@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from runner.engines.base import Engine
 from runner.engines.docker import RUN, DockerEngine
 from runner.engines.local import LocalEngine, marked
 from runner.engines.owner import Owner
-from tests.contract.bench import CASES, WORKER, Bench
+from tests.contract.bench import CASES, WORKER, Bench, Harm
 
 IMAGE = "attnmatrix-test:latest"
 
@@ -45,7 +46,12 @@ def image_tar(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(f".{os.getpid()}")
-        skip = ["--exclude=./var/cache", "--exclude=./var/lib/apt/lists", "--exclude=./usr/share/doc", "--exclude=./dev"]
+        skip = [
+            "--exclude=./var/cache",
+            "--exclude=./var/lib/apt/lists",
+            "--exclude=./usr/share/doc",
+            "--exclude=./dev",
+        ]
         subprocess.run(["tar", "-C", str(root), *skip, "-cf", str(partial), "."], check=True, timeout=300)
         partial.rename(kept)
         shutil.rmtree(root)
@@ -75,7 +81,7 @@ def local_engine() -> Iterator[LocalEngine]:
 
 @pytest.fixture
 def docker_engine(docker_client: docker.DockerClient, image: str, tmp_path: Path) -> Iterator[DockerEngine]:
-    run_id = f"test-{os.getpid()}-{tmp_path.name}"
+    run_id = run_id_for(tmp_path)
     engine = DockerEngine(
         docker_client,
         image_for=lambda _: image,
@@ -95,6 +101,30 @@ def docker_engine(docker_client: docker.DockerClient, image: str, tmp_path: Path
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.getfixturevalue(f"{request.param}_engine")
     return found
+
+
+@pytest.fixture
+def harm(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Harm:
+    if isinstance(engine, LocalEngine):
+
+        def send(number: int) -> None:
+            workers = [
+                pid for pid, mark in marked() if mark.startswith(str(Owner.current())) and os.getpgid(pid) == pid
+            ]
+            os.kill(min(workers), number)  # the cell has a session of its own too, and a later pid
+
+        return Harm(kill=lambda: send(signal.SIGKILL), freeze=lambda: send(signal.SIGSTOP))
+    client = request.getfixturevalue("docker_client")
+
+    def container() -> docker.models.containers.Container:
+        (found,) = client.containers.list(filters={"label": f"{RUN}={run_id_for(tmp_path)}"})
+        return found
+
+    return Harm(kill=lambda: container().kill(), freeze=lambda: container().pause())
+
+
+def run_id_for(folder: Path) -> str:
+    return f"test-{os.getpid()}-{folder.name}"
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
-from runner.model import CaseReported, CellStarted, Death, How, State, WorkerReady
-from tests.contract.bench import Bench, cell, order, passed
+from runner.model import CaseReported, CellStarted, Death, Event, How, State, WorkerReady
+from tests.contract.bench import Bench, Harm, cell, order, passed
 
 
 def test_a_cell_that_holds_passes(bench: Bench) -> None:
@@ -73,9 +74,7 @@ def test_an_exit_without_a_result_is_missing(bench: Bench) -> None:
     assert passed(after)
 
 
-@pytest.mark.parametrize(
-    "deed", ["sleep", "sleep_with_a_grandchild_in_another_session", "ignore_signals_and_spin"]
-)
+@pytest.mark.parametrize("deed", ["sleep", "sleep_with_a_grandchild_in_another_session", "ignore_signals_and_spin"])
 def test_a_cell_past_its_limit_is_timed_out_by_its_worker(bench: Bench, deed: str) -> None:
     started = time.monotonic()
     late, after = bench.do(deed, "nothing", timeout_s=1.0)
@@ -127,9 +126,19 @@ def test_nothing_leaks_from_one_cell_to_the_next(bench: Bench) -> None:
     assert all(passed(outcome) for outcome in bench.do("leave_a_mark", "look_for_a_mark", "leave_a_mark"))
 
 
-@pytest.mark.parametrize("deed", ["kill_the_worker", "kill_the_worker_with_a_grandchild"])
-def test_a_cell_that_kills_its_worker_is_tried_twice_and_then_the_machines_fault(bench: Bench, deed: str) -> None:
-    lost, after = bench.do(deed, "nothing", timeout_s=5.0)
+def on_start(do: str, harm: Callable[[], None]) -> Callable[[Event], None]:
+    """Does harm a moment after a cell with that deed was started."""
+
+    def watch(event: Event) -> None:
+        if isinstance(event, CellStarted) and event.cell.startswith(do):
+            threading.Timer(0.3, harm).start()
+
+    return watch
+
+
+def test_a_cell_whose_worker_is_killed_is_tried_twice_and_then_the_machines_fault(bench: Bench, harm: Harm) -> None:
+    bench.watch = on_start("sleep", harm.kill)
+    lost, after = bench.do("sleep", "nothing")
     assert lost.infra.startswith("lost 2 workers during this cell: ")
     assert "kill" in lost.infra.removeprefix("lost 2 workers during this cell: ").lower()
     assert lost.attempts == 2
@@ -138,10 +147,12 @@ def test_a_cell_that_kills_its_worker_is_tried_twice_and_then_the_machines_fault
     assert [event.attempt for event in bench.events if isinstance(event, CellStarted)] == [1, 2, 1]
 
 
-def test_a_worker_that_does_not_keep_its_time_is_killed(bench: Bench) -> None:
-    late, after = bench.do("stop_the_worker", "nothing", timeout_s=0.5)
+def test_a_worker_that_does_not_keep_its_time_is_killed(bench: Bench, harm: Harm) -> None:
+    bench.watch = on_start("sleep", harm.freeze)
+    late, after = bench.do("sleep", "nothing", timeout_s=0.5)
     assert late.death
     assert late.death.timed_out_after_s >= 2.5
+    assert "was killed" in bench.log(late)
     assert passed(after)
 
 

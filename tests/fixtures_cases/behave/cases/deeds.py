@@ -60,6 +60,10 @@ def sleep():
     time.sleep(600)
 
 
+def sleep_a_second():
+    time.sleep(1)
+
+
 def sleep_with_a_grandchild_in_another_session():
     subprocess.Popen(SLEEP, start_new_session=True)
     time.sleep(600)
@@ -110,6 +114,11 @@ def look_for_a_mark():
 
     assert marks.seen == []
     assert not list(Path(os.environ["TMPDIR"]).iterdir())
+
+
+def print_the_environment():
+    for name, value in os.environ.items():
+        print(f"{name}={value}")
 
 
 def print_the_surroundings():

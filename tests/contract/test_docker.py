@@ -1,0 +1,84 @@
+"""The walls around a container, judged from what a cell sees inside, and what befalls containers in particular."""
+
+from pathlib import Path
+
+import docker
+import pytest
+
+from runner.engines.docker import DockerEngine
+from runner.model import Death, State
+from tests.contract.bench import CASES, WORKER, Bench, passed
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def bench(docker_engine: DockerEngine, tmp_path: Path) -> Bench:
+    return Bench(docker_engine, tmp_path)
+
+
+@pytest.fixture
+def seen(bench: Bench) -> list[list[str]]:
+    (outcome,) = bench.do("print_the_surroundings")
+    assert passed(outcome)
+    return [line.split() for line in bench.log(outcome).splitlines()]
+
+
+def test_a_cell_has_no_privileges(seen: list[list[str]]) -> None:
+    assert ["uid", "0"] not in seen
+    assert [line for line in seen if line[0] == "uid"]
+    assert ["capabilities", "0" * 16, "0" * 16] in seen
+    assert ["no_new_privileges", "1"] in seen
+
+
+def test_a_cell_has_no_network(seen: list[list[str]]) -> None:
+    (interfaces,) = [line[1:] for line in seen if line[0] == "interfaces"]
+    # A kernel may add tunnel devices to every new network namespace; they are down and lead nowhere.
+    assert "lo" in interfaces
+    assert not [name for name in interfaces if name.startswith(("eth", "en", "docker", "veth", "br"))]
+
+
+def test_a_cell_can_write_to_its_tmp_only(seen: list[list[str]]) -> None:
+    assert [line[1] for line in seen if line[0] == "writable"] == ["/tmp"]
+    assert ["locked", "/"] in seen
+    assert ["locked", "/attnmatrix/cases"] in seen
+
+
+def test_a_cell_sees_nothing_of_the_host_but_the_cases_and_the_worker(seen: list[list[str]]) -> None:
+    mounts = {line[2]: (line[1], line[4].split(",")) for line in seen if line[0] == "mount"}
+    ours = {place for place in mounts if place.startswith("/attnmatrix")}
+    assert ours == {"/attnmatrix/cases", "/attnmatrix/worker.py"}
+    assert all("ro" in mounts[place][1] for place in ours)
+    assert "ro" in mounts["/"][1]
+    # Docker itself puts three files of its own into every container.
+    own = {"/etc/resolv.conf", "/etc/hostname", "/etc/hosts"}
+    from_disk = {place for place, (what, _) in mounts.items() if what.startswith("/dev/")}
+    assert from_disk <= ours | own
+    assert not [line for line in seen if line[0] == "socket"]
+
+
+def test_a_cell_that_eats_memory_is_oom_and_the_next_is_whole(bench: Bench) -> None:
+    killed, after = bench.do("eat_memory", "nothing")
+    assert killed.death == Death(out_of_memory=True)
+    assert killed.cases[0].state is State.OOM
+    assert passed(after)
+
+
+def test_a_cell_cannot_kill_its_worker(bench: Bench) -> None:
+    late, after = bench.do("kill_the_worker", "nothing", timeout_s=0.5)
+    assert late.death == Death(timed_out_after_s=0.5)
+    assert passed(after)
+
+
+def test_the_image_is_in_the_outcome(bench: Bench, docker_client: docker.DockerClient, image: str) -> None:
+    (outcome,) = bench.do("nothing")
+    assert outcome.environment["image_digest"] == docker_client.images.get(image).id
+
+
+def test_an_image_that_is_not_there_is_infra_with_its_name(docker_client: docker.DockerClient, tmp_path: Path) -> None:
+    engine = DockerEngine(
+        docker_client, image_for=lambda _: "attnmatrix-none:1", run_id="none", worker=WORKER, cases=CASES
+    )
+    first, second = Bench(engine, tmp_path).do("nothing", "nothing")
+    assert "attnmatrix-none:1" in first.infra
+    assert second.infra == first.infra
