@@ -1,0 +1,69 @@
+"""junit.xml: one test case for each cell, for CI systems that draw their own tables."""
+
+from collections.abc import Sequence
+
+from junitparser import JUnitXml, TestSuite
+from junitparser.junitparser import Error, Failure, Skipped
+from junitparser.xunit2 import TestCase
+
+from runner.model import CellResult, Fault, Verdict
+from runner.reports.text import one_line, plain
+
+MESSAGE_LIMIT = 4000
+
+
+def render(results: Sequence[CellResult], *, name: str = "attnmatrix") -> str:
+    """Product trouble is a failure, machine and harness trouble an error, what is expected or not judged is skipped."""
+    suite = TestSuite(one_line(name))
+    for result in results:
+        # The public method counts the whole suite again for each case.
+        suite.append(_case(result))
+    suite.update_statistics()
+    document = JUnitXml(one_line(name))
+    document.append(suite)
+    document.update_statistics()
+    # A line for each cell: quoted text has no bare "<" in it.
+    text = document.tostring().decode().replace("<testcase ", "\n<testcase ")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _case(result: CellResult) -> TestCase:
+    backend, arch = (one_line(str(result.axes.get(axis, "none"))) for axis in ("backend", "arch"))
+    case = TestCase(one_line(result.id), f"{backend}.{arch}", round(result.duration_s, 6))
+    for key, value in _properties(result).items():
+        case.add_property(key, one_line(value))
+    message = one_line(_message(result))
+    match result.verdict.fault:
+        case Fault.PRODUCT:
+            outcome: Failure | Error | Skipped = Failure(message, result.verdict.value)
+            outcome.text = _details(result)
+            case.result = [outcome]
+        case Fault.HARNESS | Fault.MACHINE:
+            outcome = Error(message, result.verdict.value)
+            outcome.text = _details(result)
+            case.result = [outcome]
+        case Fault.NONE:
+            if result.verdict is not Verdict.PASS:
+                case.result = [Skipped(message, result.verdict.value)]
+    return case
+
+
+def _message(result: CellResult) -> str:
+    if result.verdict is Verdict.XFAIL:
+        return f"known, {result.state}: {result.known}"
+    return result.reason or result.verdict.value
+
+
+def _properties(result: CellResult) -> dict[str, str]:
+    found = {"evidence": result.evidence.value, "state": result.state.value, "known": result.known}
+    found |= {f"environment.{key}": value for key, value in result.environment.items()}
+    return {key: value for key, value in found.items() if value}
+
+
+def _details(result: CellResult) -> str:
+    lines = [plain(result.reason)]
+    lines += [f"{case.name}: {case.state}" for case in result.cases if case.state.bad]
+    lines += [f"{o.buffer}: required {o.required}, allocated {o.allocated}, {o.how}" for o in result.overflow]
+    lines.append(result.repro)
+    text = plain("\n".join(line for line in lines if line))
+    return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "\n…"

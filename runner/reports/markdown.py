@@ -1,0 +1,126 @@
+"""report.md: what a GitHub job summary shows. Under 1 MiB always, or GitHub would drop the whole of it."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from runner.model import CellResult
+from runner.outcome import totals
+from runner.reports import heatmap, patterns, summary
+from runner.reports.fields import Field, fields, headline
+from runner.reports.grouping import Group, groups
+from runner.reports.text import count, one_line, plain
+
+LIMIT = 1_000_000
+"""Bytes of the whole report; GitHub's limit is 1 MiB."""
+MAP_LIMIT = 200_000
+GROUPS_LIMIT = 600_000
+MAP_WIDTH = 120
+
+
+def render(results: Sequence[CellResult], *, exit_code: int, title: str = "") -> str:
+    """The report, most important first; what does not fit is counted, not silently dropped."""
+    axes = patterns.domain(results)
+    found = groups(results)
+    unexpected = [group for group in found if not group.expected]
+    known = [group for group in found if group.expected]
+    unexpected_text = _section("Unexpected", unexpected, axes, brief=False, limit=GROUPS_LIMIT)
+    left = max(0, GROUPS_LIMIT - len(unexpected_text.encode()))
+    sections = [
+        f"# Attention matrix{': ' + code(title) if title else ''}\n\n**{summary.exit_line(exit_code)}**\n",
+        _totals(results) + "".join(f"\n{line}\n" for line in summary.evidence_lines(results)),
+        unexpected_text,
+        _section("Known, and still so", known, axes, brief=True, limit=left),
+        _maps(results),
+        _reasons(results),
+    ]
+    text = "\n".join(section for section in sections if section)
+    if len(text.encode()) > LIMIT:
+        raise AssertionError(f"report.md has {len(text.encode())} bytes: a section broke its limit")
+    return text
+
+
+def code(text: str, limit: int = 300, *, in_table: bool = False) -> str:
+    """Untrusted text as inline code: no HTML, no links, no mentions, no way out of it or out of a table cell."""
+    text = one_line(text, limit)
+    if in_table:
+        text = text.replace("|", "\\|")
+    if not text:
+        return ""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def block(lines: Iterable[str]) -> str:
+    """Untrusted lines as a code block with a fence that they cannot close."""
+    text = plain("\n".join(lines))
+    fence = "`" * max(3, max(map(len, re.findall("`+", text)), default=0) + 1)
+    return f"{fence}text\n{text}\n{fence}\n"
+
+
+def link(text: str) -> str:
+    """A link where the text is nothing but web addresses, code where it is anything else."""
+    words = text.split()
+    if words and all(re.fullmatch(r"https?://[\w.:-]+(/[\w./~%?=&#+-]*)?", word, re.ASCII) for word in words):
+        return " ".join(f"<{word}>" for word in words)
+    return code(text)
+
+
+def _totals(results: Sequence[CellResult]) -> str:
+    counts = totals(results, planned=len(results))
+    rows = "".join(f"| {verdict} | {n:,} |\n" for verdict, n in counts.items())
+    return f"| verdict | cells |\n| --- | ---: |\n{rows}| **planned** | **{len(results):,}** |\n"
+
+
+def _section(name: str, chosen: Sequence[Group], axes: patterns.Domain, *, brief: bool, limit: int) -> str:
+    if not chosen:
+        return ""
+    head = f"## {name}: {count(len(chosen), 'group')}\n\n"
+    parts, used = [], len(head.encode())
+    for number, group in enumerate(chosen):
+        part = _group(group, axes, brief=brief)
+        used += len(part.encode()) + 1
+        if used > limit:
+            parts.append(f"… and {count(len(chosen) - number, 'group')} left out to keep this page short.\n")
+            break
+        parts.append(part)
+    return head + "\n".join(parts)
+
+
+def _group(group: Group, axes: patterns.Domain, *, brief: bool) -> str:
+    lines = [f"### {code(headline(group))}\n\n"]
+    for field in fields(group, axes, brief=brief):
+        lines += _field(field)
+    return "".join(lines)
+
+
+def _field(field: Field) -> Iterator[str]:
+    if field.name in {"message", "repro"}:
+        yield f"- {field.name}:\n\n" + _indented(block(field.lines))
+    elif field.name == "known":
+        yield f"- known: {link(field.lines[0])}\n"
+    else:
+        yield f"- {field.name}: " + "; ".join(code(line, 1000) for line in field.lines) + "\n"
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" for line in text.splitlines())
+
+
+def _maps(results: Sequence[CellResult]) -> str:
+    lines: list[str] = []
+    drawn = heatmap.blocks(results)
+    for found in drawn:
+        lines += [heatmap.as_text(line) for line in heatmap.lay_out(found, MAP_WIDTH)]
+        lines.append("")
+    text = block([*lines, heatmap.as_text(heatmap.legend(drawn))]) if lines else ""
+    if len(text.encode()) > MAP_LIMIT:
+        text = "Left out: it is too large for this page; `runner report` shows it.\n"
+    return f"## Heat map\n\n{text}" if text else ""
+
+
+def _reasons(results: Sequence[CellResult]) -> str:
+    rows = [
+        f"| {r.verdict} | {r.cells:,} | {code(r.text, in_table=True)} |\n" for r in summary.reasons(results, limit=20)
+    ]
+    return "## Not judged\n\n| verdict | cells | reason |\n| --- | ---: | --- |\n" + "".join(rows) if rows else ""

@@ -1,0 +1,136 @@
+"""results.json: one object for each planned cell, checked when it is read back; its schema ships beside this file."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from runner import expectations, outcome
+from runner.errors import MachineError, UsageError
+from runner.matrix import KnownIssue
+from runner.model import CaseResult, Cell, CellOutcome, CellResult, State, Verdict
+from runner.plan import Planned
+
+NAME = "results.json"
+SCHEMA = Path(__file__).with_name("results.schema.json")
+
+ENVIRONMENT = ("vllm", "flashinfer", "torch", "image_digest", "gpu", "driver")
+"""What `environment` always says; an empty string where there is none."""
+
+_ROW = TypeAdapter(CellResult)
+_ROWS = TypeAdapter(tuple[CellResult, ...])
+
+
+def build(
+    planned: Sequence[Planned],
+    outcomes: Iterable[CellOutcome],
+    *,
+    known: Sequence[KnownIssue],
+    repro_of: Callable[[Cell], str],
+    today: date,
+) -> tuple[CellResult, ...]:
+    """A result for every planned cell, in the order of the plan; a result that did not arrive is a result."""
+    by_id = {one.cell.id: one for one in outcomes}
+    results = tuple(
+        expectations.apply(_result(one, by_id.get(one.cell.id), repro_of), known, today=today) for one in planned
+    )
+    outcome.totals(results, planned=len(planned))
+    return results
+
+
+def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], str]) -> CellResult:
+    cell = one.cell
+    blank = dict.fromkeys(ENVIRONMENT, "")
+    if cell.unsupported:
+        result = _bare(one, State.UNSUPPORTED, cell.unsupported)
+        return replace(result, environment=blank)
+    if found is None:
+        result = _bare(one, State.NOT_RUN, "the run ended before this cell began")
+        return replace(result, environment=blank, repro=repro_of(cell))
+    state, reason = outcome.of(found)
+    return replace(
+        _bare(one, state, _storable(reason)),
+        evidence=found.evidence,
+        duration_s=found.duration_s,
+        cases=tuple(_case(case) for case in found.cases),
+        overflow=tuple(dict.fromkeys(overflow for case in found.cases for overflow in case.overflow)),
+        repro=repro_of(cell),
+        environment=blank | dict(found.environment),
+        resolved=dict(found.resolved),
+    )
+
+
+def _bare(one: Planned, state: State, reason: str) -> CellResult:
+    return CellResult(
+        id=one.cell.id,
+        axes=dict(one.cell.axes),
+        state=state,
+        verdict=Verdict(state.value),
+        evidence=one.evidence,
+        reason=reason,
+    )
+
+
+def _case(case: CaseResult) -> CaseResult:
+    return replace(case, name=_storable(case.name), message=_storable(case.message))
+
+
+def _storable(text: str) -> str:
+    """Without lone surrogates, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def to_json(results: Sequence[CellResult]) -> str:
+    """The text of results.json: an array, a line for each cell."""
+    return "[\n" + ",\n".join(_ROW.dump_json(result).decode() for result in results) + "\n]\n"
+
+
+def read(run: Path) -> tuple[CellResult, ...]:
+    """The results of a run directory (or of a results.json); UsageError where there are none."""
+    path = run / NAME if run.is_dir() else run
+    try:
+        return _ROWS.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file: name a run directory that has a {NAME}, such as runs/latest") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}): name a run directory") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise UsageError(f"{path}: not the results of a run: {where}: {first['msg']}") from None
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of results.json, as written: every field is there."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "attnmatrix results.json",
+        **_ROWS.json_schema(mode="serialization"),
+    }
+
+
+def schema_text() -> str:
+    return json.dumps(schema(), indent=1) + "\n"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file is either the old one or the new one, whole: a reader or a kill in between sees no half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+                os.fchmod(file.fileno(), 0o644)  # mkstemp gives 0600: others read results too
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written ({error.strerror}): make room, or give --out DIR") from None
