@@ -1,0 +1,82 @@
+"""What the tests of all parts share: a small matrix that uses everything a matrix may hold."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner import matrix
+
+PROJECT = Path(__file__).parents[1]
+
+SMALL = """\
+axes:
+  vllm: ["0.32.0"]
+  backend: [flashinfer, flash_attn]
+  arch: [sm90, sm100, cpu]
+  hybrid: [on, off]
+  spec_k: [0, 1, 3]
+  chunk: [64, 8192]
+  load: [solo]
+loads:
+  solo: {max_num_seqs: 1, max_num_batched_tokens: 36000, max_model_len: 36000, block_size: 16,
+    num_heads: 8, num_kv_heads: 2, head_size: 128, dtype: bfloat16}
+environments:
+  "0.32.0": {lock: locks/vllm-0.32.0.txt}
+rules:
+  - exclude: {arch: cpu, backend: flashinfer}
+    because: no GPU
+known:
+  - where: {arch: sm90, spec_k: ">=3"}
+    state: overflow
+    how: raised
+    issue: https://github.com/vllm-project/vllm/issues/49980
+    because: counts requests
+    until: 2027-01-31
+tiers:
+  quick: ["sm90,sm100", "spec_k<3"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _plain_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same output on every machine, in CI or not."""
+    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture
+def project() -> Path:
+    return PROJECT
+
+
+@pytest.fixture
+def small_text() -> str:
+    return SMALL
+
+
+@pytest.fixture
+def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """The small matrix with one piece of it replaced, as matrix.yaml in a folder of its own."""
+
+    def write(old: str = "", new: str = "") -> Path:
+        assert not old or SMALL.count(old) == 1, f"{old!r} must stand in the small matrix exactly once"
+        monkeypatch.chdir(tmp_path)
+        path = Path("matrix.yaml")
+        path.write_text(SMALL.replace(old, new) if old else SMALL)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def small(in_small: Callable[..., Path]) -> matrix.Matrix:
+    return matrix.load(in_small())
+
+
+@pytest.fixture(scope="session")
+def shipped() -> matrix.Matrix:
+    """The matrix of this project."""
+    return matrix.load(PROJECT / "matrix.yaml")
