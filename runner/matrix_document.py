@@ -20,6 +20,7 @@ def _date(value: object) -> object:
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 
+ISSUE = r"^(https?://[^\s/]+/\S+|docs/\S+)$"
 Text = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=LABEL, max_length=32)]
 Count = Annotated[int, Field(gt=0)]
@@ -123,7 +124,7 @@ class Known(_Strict):
     how: Hows = Field(
         default=[], description="For overflow: the entry holds only if every overflow of the cell has one of these."
     )
-    issue: Annotated[str, Field(pattern=r"^https?://[^\s/]+/\S+$")] = Field(description="The link to the issue.")
+    issue: Annotated[str, Field(pattern=ISSUE)] = Field(description="The link to the issue, or a page under docs/.")
     because: Text
     until: Day | None = Field(default=None, description="The last day on which the entry counts, as 2027-01-31.")
 

@@ -82,7 +82,8 @@ def _message(at: Loc, detail: Any, source: Source) -> str:
             name = "" if quoted(value) in subject else f", {quoted(value)},"
             return f"{subject}{name} may hold only a-z, 0-9, _ and ., because it becomes part of ids"
         case "string_pattern_mismatch":
-            return f"{subject} must be a link such as https://github.com/owner/name/issues/1, not {quoted(value)}"
+            example = "https://github.com/owner/name/issues/1"
+            return f"{subject} must be a link such as {example} or a page under docs/, not {quoted(value)}"
         case "literal_error" | "enum":
             near = did_you_mean(value, re.findall(r"'(\w+)'", context["expected"]))
             return f"{subject} must be {context['expected']}, not {_shown(at, value, source)}{near}"

@@ -255,7 +255,10 @@ MALFORMED: dict[str, tuple[str, str, list[str]]] = {
     "an issue that is no link": (
         "https://github.com/vllm-project/vllm/issues/49980",
         "'#49980'",
-        ["21:12: 'issue' in known issue 1 must be a link such as https://github.com/owner/name/issues/1, not '#49980'"],
+        [
+            "21:12: 'issue' in known issue 1 must be a link such as https://github.com/owner/name/issues/1 or a page "
+            "under docs/, not '#49980'"
+        ],
     ),
     "a date that does not exist": (
         "2027-01-31",
