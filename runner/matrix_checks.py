@@ -74,7 +74,7 @@ def _references(source: Source, axes: AxisValues) -> None:
     for axis, section, remedy in (("load", "loads", "define it"), ("vllm", "environments", "add one")):
         defined = source.mapping(section)
         for i, value in enumerate(source.items("axes", axis)):
-            if value not in axes.get(axis, ()) or value in defined or source.is_broken(("axes", axis, i)):
+            if value not in axes.get(axis, ()) or value in defined:
                 continue
             if section not in source.mapping() or source.broken.intersection({(), (section,)}):
                 continue
