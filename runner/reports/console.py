@@ -1,6 +1,8 @@
 """The one console: no markup and no emoji codes, because most of what it prints comes from a process under test."""
 
+import io
 import os
+import sys
 from typing import IO
 
 from rich.console import Console
@@ -8,6 +10,9 @@ from rich.console import Console
 
 def make(file: IO[str] | None = None) -> Console:
     """Colour on a terminal only, and never under NO_COLOR or TERM=dumb (rich sees to that)."""
+    stream = file if file is not None else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # a stream of ASCII or latin-1 must not end a run
     return Console(file=file, highlight=False, markup=False, emoji=False)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner.model import Overflow
+from runner.model import Overflow, Verdict
 from runner.reports import text
 from runner.reports.grouping import Group
 from runner.reports.patterns import Domain, compact
@@ -19,22 +19,11 @@ class Field:
     copied: bool = False
 
 
-def _numbers(example: Overflow, widest: Overflow | None) -> str:
-    text_ = f"required {example.required:,}, allocated {example.allocated:,}"
-    if widest and (widest.required, widest.allocated) != (example.required, example.allocated):
-        text_ += f"; at worst required {widest.required:,}, allocated {widest.allocated:,}"
-    return text_
-
-
 def headline(group: Group) -> str:
     """`overflow raised in paged_kv_indptr · flashinfer · 432 cells · emulated`."""
-    verdict = "" if group.verdict.value == group.state.value else f"{group.verdict}: "
-    what = (
-        verdict
-        + str(group.state)
-        + (f" {group.how}" if group.how else "")
-        + (f" in {group.buffer}" if group.buffer else "")
-    )
+    bare = group.verdict is Verdict.XPASS or group.verdict.value == group.state.value
+    what = str(group.verdict) if bare else f"{group.verdict}: {group.state}"
+    what += (f" {group.how}" if group.how else "") + (f" in {group.buffer}" if group.buffer else "")
     evidence = ", ".join(evidence_of(group.cells))
     parts = [what, group.backend, text.count(len(group.cells), "cell"), evidence]
     return " · ".join(text.one_line(part, 120) for part in parts if part)
@@ -57,3 +46,10 @@ def fields(group: Group, axes: Domain, *, brief: bool) -> list[Field]:
     if example.result.repro:
         found.append(Field("repro", [text.one_line(example.result.repro, 1000)], copied=True))
     return found
+
+
+def _numbers(example: Overflow, widest: Overflow | None) -> str:
+    words = f"required {example.required:,}, allocated {example.allocated:,}"
+    if widest and (widest.required, widest.allocated) != (example.required, example.allocated):
+        words += f"; at worst required {widest.required:,}, allocated {widest.allocated:,}"
+    return words

@@ -69,7 +69,7 @@ def _heat_maps(console: Console, results: Sequence[CellResult]) -> None:
     if drawn:
         console.print(_text(heatmap.legend(drawn)))
     for line in summary.evidence_lines(results):
-        console.print(line)
+        _hanging(console, Text(), line)
     console.print()
 
 

@@ -1,0 +1,108 @@
+"""What becomes of a state once the known issues are applied."""
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from runner.conditions import Condition, Selector
+from runner.expectations import apply
+from runner.matrix import KnownIssue
+from runner.model import CaseResult, How, State, Verdict
+from tests.unit.synthetic import INDPTR, ISSUE, MASK, cell, overflow, overflowed
+
+TODAY = date(2026, 11, 29)
+EVERYWHERE = Selector({})
+ELSEWHERE = Selector({"backend": Condition("=", ("flash_attn",))})
+
+
+def known(state=State.OVERFLOW, **fields):
+    made = KnownIssue(selector=EVERYWHERE, state=state, issue=ISSUE, because="sized by requests")
+    return replace(made, **fields)
+
+
+def judged(result, *entries):
+    return apply(result, entries, today=TODAY)
+
+
+def test_a_known_state_is_expected_and_carries_its_link():
+    result = judged(cell(State.OVERFLOW, overflowed()), known())
+    assert (result.state, result.verdict, result.known) == (State.OVERFLOW, Verdict.XFAIL, ISSUE)
+
+
+def test_without_entries_the_naked_truth_stays():
+    result = judged(replace(cell(State.OVERFLOW, overflowed()), verdict=Verdict.XFAIL, known=ISSUE))
+    assert (result.verdict, result.known) == (Verdict.OVERFLOW, "")
+
+
+def test_a_pass_under_a_known_issue_is_a_surprise_that_says_what_to_do():
+    result = judged(cell(), known())
+    assert (result.verdict, result.known) == (Verdict.XPASS, ISSUE)
+    assert "take the entry out" in result.reason
+
+
+@pytest.mark.parametrize("state", [State.REFUSED, State.UNSUPPORTED, State.SKIPPED])
+def test_what_was_not_judged_neither_confirms_nor_refutes_an_issue(state):
+    assert judged(cell(state), known()).verdict.value == state.value
+
+
+@pytest.mark.parametrize("state", [State.CRASH, State.FAIL, State.INFRA, State.NOT_RUN, State.MISSING])
+def test_another_bad_state_than_the_known_one_is_no_expected_one(state):
+    assert judged(cell(state), known()).verdict.value == state.value
+
+
+def test_an_entry_for_other_cells_is_ignored():
+    assert judged(cell(State.OVERFLOW, overflowed()), known(selector=ELSEWHERE)).verdict is Verdict.OVERFLOW
+    assert judged(cell(), known(selector=ELSEWHERE)).verdict is Verdict.PASS
+
+
+def test_how_must_fit_where_the_entry_names_it():
+    raised = cell(State.OVERFLOW, overflowed(INDPTR, overflow(How.RAISED)))
+    assert judged(raised, known(how=(How.RAISED, How.SHORT))).verdict is Verdict.XFAIL
+    assert judged(raised, known(how=(How.SILENT,))).verdict is Verdict.OVERFLOW
+
+
+def test_a_new_way_of_overflowing_does_not_hide_behind_a_known_one():
+    both = cell(
+        State.OVERFLOW,
+        overflowed(INDPTR, overflow(How.RAISED)),
+        overflowed(MASK, overflow(How.SILENT, buffer="draft_mask")),
+    )
+    result = judged(both, known(how=(How.RAISED,)))
+    assert result.verdict is Verdict.OVERFLOW
+    assert f"does not cover {MASK}" in result.reason
+    assert judged(both, known(how=(How.RAISED,)), known(how=(How.SILENT,))).verdict is Verdict.XFAIL
+
+
+def test_a_new_failure_does_not_hide_behind_a_known_overflow_of_the_same_cell():
+    failed = CaseResult(name="test_other", state=State.FAIL, message="no")
+    result = judged(cell(State.OVERFLOW, overflowed(), failed), known())
+    assert result.verdict is Verdict.OVERFLOW
+    assert "does not cover test_other" in result.reason
+
+
+def test_cases_that_a_known_crash_kept_from_running_are_no_news():
+    cases = (
+        CaseResult(name="test_a", state=State.CRASH, message="killed by SIGSEGV"),
+        CaseResult(name="test_b", state=State.NOT_RUN, message="the cell's process had died before"),
+    )
+    assert judged(cell(State.CRASH, *cases), known(State.CRASH)).verdict is Verdict.XFAIL
+
+
+def test_a_cell_that_failed_without_a_case_can_be_known_too():
+    dead = replace(cell(State.CRASH), cases=(), reason="killed by SIGKILL")
+    assert judged(dead, known(State.CRASH)).verdict is Verdict.XFAIL
+
+
+def test_an_entry_counts_through_its_last_day_and_says_that_it_expired_after():
+    result = cell(State.OVERFLOW, overflowed())
+    assert judged(result, known(until=TODAY)).verdict is Verdict.XFAIL
+    expired = judged(result, known(until=date(2026, 11, 28)))
+    assert (expired.verdict, expired.known) == (Verdict.OVERFLOW, "")
+    assert "expired on 2026-11-28" in expired.reason
+    assert judged(cell(), known(until=date(2026, 11, 28))).verdict is Verdict.PASS
+
+
+def test_the_links_of_all_entries_that_explain_a_cell_are_kept_once():
+    result = judged(cell(State.OVERFLOW, overflowed()), known(), known(), known(issue="https://example.org/2"))
+    assert result.known == f"{ISSUE} https://example.org/2"
