@@ -2,10 +2,21 @@
 
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from runner.model import Fault, State, Verdict
@@ -57,6 +68,17 @@ class Silent:
         pass
 
 
+class RateColumn(ProgressColumn):
+    """Asked at each redraw, so that a run that stands still shows it."""
+
+    def __init__(self, rate: Callable[[], float]) -> None:
+        super().__init__()
+        self._rate = rate
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{self._rate():.1f}/s" if task.started else "")
+
+
 class Bar:
     """A line that is redrawn: cells done, rate, bad ones, time."""
 
@@ -68,7 +90,7 @@ class Bar:
             TextColumn("cells"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
+            RateColumn(self._current_rate),
             TextColumn("{task.fields[bad]} bad"),
             TimeElapsedColumn(),
             console=console,
@@ -79,7 +101,7 @@ class Bar:
         self._rate = Rate()
 
     def start(self, total: int) -> None:
-        self._task = self._progress.add_task("", total=total, bad=0, rate="")
+        self._task = self._progress.add_task("", total=total, bad=0)
         self._rate.start()
         self._progress.start()
 
@@ -88,10 +110,12 @@ class Bar:
             self._done += 1
             self._bad += is_bad(outcome)
             if self._task is not None:
-                rate = f"{self._rate.now(self._done):.1f}/s"
-                self._progress.update(self._task, completed=self._done, bad=self._bad, rate=rate)
+                self._progress.update(self._task, completed=self._done, bad=self._bad)
         if self._verbose:
             self.note(f"{outcome} {cell_id}")
+
+    def _current_rate(self) -> float:
+        return self._rate.now(self._done)
 
     def note(self, text: str) -> None:
         self._progress.console.print(Text(one_line(text, 1000)))
@@ -106,16 +130,16 @@ class Rate:
     WINDOW_S = 10.0
 
     def __init__(self) -> None:
-        self._seen: list[tuple[float, int]] = []
+        self._seen: deque[tuple[float, int]] = deque()
 
     def start(self) -> None:
-        self._seen = [(time.monotonic(), 0)]
+        self._seen = deque([(time.monotonic(), 0)])
 
     def now(self, done: int) -> float:
         at = time.monotonic()
         self._seen.append((at, done))
         while len(self._seen) > 2 and at - self._seen[1][0] > self.WINDOW_S:
-            self._seen.pop(0)
+            self._seen.popleft()
         since, before = self._seen[0]
         return (done - before) / max(at - since, 1e-3)
 
