@@ -18,7 +18,7 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from runner.engines.base import CannotStart, EngineGone, WorkerLost
 from runner.engines.channel import Channel, encode
-from runner.engines.local import FIXED, last_words
+from runner.engines.local import FIXED, last_words, told
 from runner.engines.owner import Owner
 from runner.messages import Message, clean
 from runner.model import Evidence, Order
@@ -66,7 +66,7 @@ class DockerEngine:
                 image,
                 entrypoint=["python3", "-u", f"{INSIDE}/worker.py", "--cases", f"{INSIDE}/cases"],
                 stdin_open=True,  # and closed with the attached stream: the worker ends when the runner does
-                environment=self._env,
+                environment={**self._env, **told(order)},
                 labels={RUN: self._run_id, OWNER: str(Owner.current())},
                 mounts=self._mounts,
                 network_mode="none",

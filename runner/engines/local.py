@@ -57,7 +57,7 @@ class LocalEngine:
                     stdout=subprocess.PIPE,
                     stderr=stderr,
                     cwd=folder,
-                    env={**self._env, "TMPDIR": str(folder), MARK: mark},
+                    env={**self._env, **told(order), "TMPDIR": str(folder), MARK: mark},
                     start_new_session=True,  # Ctrl-C is for the runner, which lets the cells in flight finish
                     bufsize=0,
                 )
@@ -130,6 +130,11 @@ class LocalWorker:
         self._stdin.close()
         self._stdout.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def told(order: Order) -> dict[str, str]:
+    """What the cases must know while they are imported, before there is a cell: a real device must not be touched."""
+    return {"ATTNMATRIX_EVIDENCE": order.evidence.value}
 
 
 def last_words(stderr: bytes) -> str:

@@ -181,3 +181,8 @@ def test_a_second_stop_ends_the_cell_in_flight(bench: Bench) -> None:
     outcomes = bench.do("sleep", "nothing", timeout_s=100.0)
     assert all(outcome.not_run for outcome in outcomes)
     assert time.monotonic() - started < 30
+
+
+def test_the_cases_know_the_evidence_while_they_are_imported(bench: Bench) -> None:
+    (outcome,) = bench.do("print_the_environment")
+    assert "ATTNMATRIX_EVIDENCE=cpu\n" in bench.log(outcome)
