@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cases import vllm_api
+from cases import extents, vllm_api
 from cases.cell import Cell, from_json
 from cases.verdicts import Overflowed, Refused, Substituted
 
@@ -89,6 +89,16 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
     return cache[cell.id]
 
 
+@pytest.fixture
+def auditor(request: pytest.FixtureRequest, deployment: vllm_api.Deployment) -> extents.Auditor:
+    """Builds batches on the cell's deployment and watches the buffers; made once per cell, as by a server."""
+    kept: dict[str, extents.Auditor] = request.config.stash.setdefault(_AUDITOR, {})
+    if deployment.cell.id not in kept:
+        kept.clear()
+        kept[deployment.cell.id] = extents.Auditor(deployment)
+    return kept[deployment.cell.id]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
@@ -98,6 +108,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 _DEPLOYED = pytest.StashKey[dict[str, Any]]()
+_AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
 
 
 def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from cases import reference, vllm_api
-from cases.cell import Cell
 from cases.stand_ins import OutOfRange
 from cases.verdicts import Batch, Overflow
 
@@ -66,12 +65,12 @@ class Auditor:
 
     def __init__(self, deployment: vllm_api.Deployment) -> None:
         self.deployment = deployment
+        self.cell = deployment.cell
         self._builder = deployment.new_builder()
 
     def build(self, batch: Batch) -> Built:
         """Build one batch; what raises for any other reason than a buffer that is too small goes through."""
-        cell = self.deployment.cell
-        need = Need.of(batch, cell.chunk, self.deployment.spec.block_size)
+        need = Need.of(batch, self.cell.chunk, self.deployment.spec.block_size)
         # a shared prefix: as many pages as a real step, without as much memory for what maps pages back
         step = vllm_api.step(self.deployment, batch, shared_prefix=True)
         before = _storages(self._builder)
@@ -91,17 +90,20 @@ class Auditor:
         return Built(need, metadata, overflows)
 
 
-def smallest(overflow: Overflow, cell: Cell, shows: Callable[[Batch], Overflow | None]) -> Overflow:
-    """The same overflow, in the same buffer and way, for a batch cut down in one direction after the other.
+def read(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The values of a tensor that vLLM may use again.
+
+    A copy: numpy's view of a tensor pins its storage, and a later write that would have moved it raises instead.
+    """
+    return tensor.detach().clone().cpu().numpy()
+
+
+def smallest(overflow: Overflow, chunk: int, shows: Callable[[Batch], Overflow | None]) -> Overflow:
+    """The overflow for a batch cut down in one direction after the other; `shows` looks for it in another batch.
 
     Fewer requests, fewer query tokens (a query's place in its chunk is what matters: its start is kept, then its end),
     shorter sequences. Each direction is followed in steps that halve until a step of one no longer shows the overflow.
     """
-
-    def still(batch: Batch) -> Overflow | None:
-        found = shows(batch)
-        return found if found and (found.buffer, found.how) == (overflow.buffer, overflow.how) else None
-
     for size, cut in (
         (len, lambda requests, n: requests[n:]),
         (_longest, lambda requests, n: _trimmed(requests, n, keep_start=True)),
@@ -110,10 +112,10 @@ def smallest(overflow: Overflow, cell: Cell, shows: Callable[[Batch], Overflow |
         step = size(_requests(overflow.batch)) - 1
         while step > 0:
             requests = _requests(overflow.batch)
-            found = still(_batch(cut(requests, step))) if step < size(requests) else None
+            found = shows(_batch(cut(requests, step))) if step < size(requests) else None
             overflow, step = (found, step) if found else (overflow, step // 2)
-    nearer = [(q, s - (s - q) // cell.chunk * cell.chunk) for q, s in _requests(overflow.batch)]
-    return still(_batch(nearer)) or overflow
+    nearer = [(q, s - (s - q) // chunk * chunk) for q, s in _requests(overflow.batch)]
+    return shows(_batch(nearer)) or overflow
 
 
 def _longest(requests: list[tuple[int, int]]) -> int:

@@ -52,10 +52,13 @@ def rows(query_lens: Ints, seq_lens: Ints, chunk: int) -> Rows:
     return Rows(ends - starts, local.count[ends - 1])
 
 
-def slots(block_table_row: Ints, first: int, count: int, block_size: int) -> Ints:
-    """Physical KV slots of key positions [first, first + count): page of the block table, times its size, plus rest."""
-    positions = np.arange(first, first + count)
-    return block_table_row[positions // block_size] * block_size + positions % block_size
+def slots(block_table: Ints, positions: Ints, block_size: int) -> Ints:
+    """Physical KV slots of key positions: the page that the block table has for each, times its size, plus the rest.
+
+    Shapes: [..., pages] and [positions] give [..., positions]. Positions past the table give its last page.
+    """
+    page = np.minimum(positions // block_size, block_table.shape[-1] - 1)
+    return block_table[..., page] * block_size + positions % block_size
 
 
 def draft_mask(query_len: int) -> NDArray[np.bool_]:

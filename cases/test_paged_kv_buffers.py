@@ -1,57 +1,54 @@
 """The persistent buffers of a metadata builder under the chunked-local wrapper, on batches that strain them."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import pytest
 
-from cases import batches, extents, vllm_api
+from cases import batches, extents
 from cases.batches import Named
 from cases.cell import Cell
-from cases.verdicts import Overflow, Overflowed
+from cases.verdicts import Batch, Overflow, Overflowed
 
 flashinfer = pytest.mark.cell(backend=["flashinfer"])
 others = pytest.mark.cell(backend=["flash_attn", "triton_attn", "flex_attention", "cpu_attn"])
 
 
-def overflows(deployment: vllm_api.Deployment, named: Iterable[Named]) -> list[Overflow]:
-    """The overflows of all batches, the first of each buffer and kind, with its batch cut down to the smallest."""
-    auditor = extents.Auditor(deployment)
+def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
+    """Overflowed with the first overflow of each buffer and kind over all batches, cut down to its smallest batch."""
     first: dict[tuple[str, str], Overflow] = {}
     for n in named:
         for overflow in auditor.build(n.batch).overflows:
             first.setdefault((overflow.buffer, overflow.how), overflow)
-    return [extents.smallest(o, deployment.cell, lambda b, o=o: _same(auditor, b, o)) for o in first.values()]
+    if first:
+        raise Overflowed([extents.smallest(o, auditor.cell.chunk, partial(_like, auditor, o)) for o in first.values()])
 
 
-def _same(auditor: extents.Auditor, batch: batches.Batch, like: Overflow) -> Overflow | None:
-    return next((o for o in auditor.build(batch).overflows if (o.buffer, o.how) == (like.buffer, like.how)), None)
-
-
-def judge(deployment: vllm_api.Deployment, named: Iterable[Named]) -> None:
-    found = overflows(deployment, named)
-    if found:
-        raise Overflowed(found)
+def _like(auditor: extents.Auditor, overflow: Overflow, batch: Batch) -> Overflow | None:
+    """The overflow of the same buffer and kind for another batch."""
+    same = (overflow.buffer, overflow.how)
+    return next((o for o in auditor.build(batch).overflows if (o.buffer, o.how) == same), None)
 
 
 @flashinfer
-def test_paged_kv_buffers_hold_batches_without_a_split(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_paged_kv_buffers_hold_batches_without_a_split(cell: Cell, auditor: extents.Auditor) -> None:
     """As many virtual batches as requests: what was sized for max_num_seqs is enough."""
-    judge(deployment, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
 
 
 @flashinfer
-def test_paged_kv_buffers_hold_the_worst_batches(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_paged_kv_buffers_hold_the_worst_batches(cell: Cell, auditor: extents.Auditor) -> None:
     """A scheduler may form each of these; a buffer that cannot hold one overruns in production."""
-    judge(deployment, batches.worst(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.worst(cell.load, cell.spec_k, cell.chunk))
 
 
 @others
-def test_builder_buffers_hold_batches_without_a_split(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_builder_buffers_hold_batches_without_a_split(cell: Cell, auditor: extents.Auditor) -> None:
     """The other backends' builders, on batches with as many virtual batches as requests."""
-    judge(deployment, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
 
 
 @others
-def test_builder_buffers_hold_the_worst_batches(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_builder_buffers_hold_the_worst_batches(cell: Cell, auditor: extents.Auditor) -> None:
     """The other backends' builders, on the same worst batches."""
-    judge(deployment, batches.worst(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.worst(cell.load, cell.spec_k, cell.chunk))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cases import batches, extents, reference, vllm_api
+from cases import batches, extents, reference
 from cases.batches import Named
 from cases.cell import Cell
 from cases.verdicts import Overflow, Overflowed
@@ -13,15 +13,16 @@ pytestmark = pytest.mark.cell(backend=["flashinfer"], arch=["sm100", "sm103"])
 NAME = "cum_seq_lens_kv"
 
 
-def test_prefill_lengths_have_an_entry_for_each_row(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_prefill_lengths_have_an_entry_for_each_row(cell: Cell, auditor: extents.Auditor) -> None:
     """`cum_seq_lens_kv` has one entry more than prefill rows, and counts the pages before each row."""
-    auditor = extents.Auditor(deployment)
     named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
     first: Overflow | None = None
     for n in named + batches.worst(cell.load, cell.spec_k, cell.chunk):
         first = first or too_short(auditor, n)
     if first:
-        raise Overflowed([extents.smallest(first, cell, lambda batch: too_short(auditor, Named("smaller", batch)))])
+        raise Overflowed(
+            [extents.smallest(first, cell.chunk, lambda batch: too_short(auditor, Named("smaller", batch)))]
+        )
 
 
 def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
@@ -32,7 +33,7 @@ def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
         return None
     metadata, need = built.metadata, built.need
     assert metadata.num_decodes + metadata.num_prefills == need.count, f"{named.name}: rows are lost"
-    lengths = prefill.cum_seq_lens_kv.cpu().numpy()
+    lengths = extents.read(prefill.cum_seq_lens_kv)
     required = metadata.num_prefills + 1
     if len(lengths) < required:
         detail = (

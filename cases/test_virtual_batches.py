@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cases import batches, reference, vllm_api
+from cases import batches, extents, reference, vllm_api
 from cases.cell import Cell
 
 REQUESTS = 8
@@ -20,11 +20,11 @@ def test_each_query_token_reaches_exactly_its_chunk(cell: Cell, deployment: vllm
         size = deployment.spec.block_size
         query_lens, seq_lens = np.array(named.batch.query_lens), np.array(named.batch.seq_lens)
         wanted = reference.reach(query_lens, seq_lens, cell.chunk)
-        table = step.block_table_tensor.cpu().numpy().astype(np.int64)
+        table = extents.read(step.block_table_tensor).astype(np.int64)
+        local_table = extents.read(local.block_table_tensor).astype(np.int64)
 
-        starts = local.query_start_loc_cpu.numpy().astype(np.int64)
-        keys = local.seq_lens.cpu().numpy().astype(np.int64)
-        local_table = local.block_table_tensor.cpu().numpy().astype(np.int64)
+        starts = extents.read(local.query_start_loc_cpu).astype(np.int64)
+        keys = extents.read(local.seq_lens).astype(np.int64)
         tokens = np.diff(starts)
         assert (tokens > 0).all(), f"{named.name}: a virtual batch without a query token"
         assert starts[-1] == query_lens.sum(), f"{named.name}: {starts[-1]} of {query_lens.sum()} query tokens are left"
@@ -35,14 +35,19 @@ def test_each_query_token_reaches_exactly_its_chunk(cell: Cell, deployment: vllm
         assert not len(wrong), (
             f"{named.name}: query token {wrong[0]} sees {count[wrong[0]]} keys, by definition {wanted.count[wrong[0]]}"
         )
-        for r, last in enumerate(starts[1:] - 1):
-            request, first = wanted.request[last], wanted.first[last]
-            assert (wanted.request[starts[r] : last + 1] == request).all(), f"{named.name}: row {r} mixes requests"
-            assert (wanted.first[starts[r] : last + 1] == first).all(), f"{named.name}: row {r} mixes chunks"
-            there = reference.slots(local_table[r], 0, keys[r], size)
-            by_definition = reference.slots(table[request], first, keys[r], size)
-            off = np.flatnonzero(there != by_definition)
-            assert not len(off), (
-                f"{named.name}: row {r} reads slot {there[off[0]]} for key {first + off[0]} of request {request}, "
-                f"which is in slot {by_definition[off[0]]}"
-            )
+        last = starts[1:] - 1
+        request, first = wanted.request[last], wanted.first[last]
+        mixed = np.flatnonzero((wanted.request != request[row]) | (wanted.first != first[row]))
+        assert not len(mixed), f"{named.name}: row {row[mixed[0]]} mixes requests or chunks"
+        # Row by row, key by key: the slot that the virtual block table leads to, and the one that holds the key.
+        key = np.arange(keys.max())
+        exists = key < keys[:, None]
+        there = reference.slots(local_table, key, size)
+        by_definition = np.stack(
+            [reference.slots(table[r], f + key, size) for r, f in zip(request, first, strict=True)]
+        )
+        off = np.argwhere(exists & (there != by_definition))
+        assert not len(off), (
+            f"{named.name}: row {off[0][0]} reads slot {there[tuple(off[0])]} for key {off[0][1]} of its chunk, "
+            f"which is in slot {by_definition[tuple(off[0])]}"
+        )

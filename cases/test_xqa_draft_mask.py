@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cases import batches, extents, reference, vllm_api
+from cases import batches, extents, reference
 from cases.batches import Named
 from cases.cell import Cell
 from cases.verdicts import Overflow, Overflowed
@@ -17,9 +17,8 @@ from cases.verdicts import Overflow, Overflowed
 pytestmark = pytest.mark.cell(backend=["flashinfer"], arch=["sm90", "sm120", "sm121"], spec_k=lambda k: k > 0)
 
 
-def test_draft_mask_has_a_row_for_each_window(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_draft_mask_has_a_row_for_each_window(cell: Cell, auditor: extents.Auditor) -> None:
     """Windows inside a chunk and windows cut by a boundary: every decode has its rows, and their bits are causal."""
-    auditor = extents.Auditor(deployment)
     named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
     first: dict[str, Overflow] = {}
     for n in [*named, *batches.split_windows(cell.load, cell.spec_k, cell.chunk)]:
@@ -28,7 +27,7 @@ def test_draft_mask_has_a_row_for_each_window(cell: Cell, deployment: vllm_api.D
             first.setdefault(short.buffer, short)
     if first:
         shows = lambda batch: too_short(auditor, Named("smaller", batch))  # noqa: E731
-        raise Overflowed([extents.smallest(o, cell, shows) for o in first.values()])
+        raise Overflowed([extents.smallest(o, cell.chunk, shows) for o in first.values()])
 
 
 def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
@@ -41,7 +40,7 @@ def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
     windows = built.need.rows.query_lens[:decodes]
     assert decode.mask is not None, f"{named.name}: {decodes} decodes of up to {windows.max()} tokens, and no mask"
     words = -(-int(windows.max()) // 32)
-    mask = np.ascontiguousarray(decode.mask.cpu().view(dtype=torch.int16).numpy()).view(np.uint16)
+    mask = np.ascontiguousarray(extents.read(decode.mask.view(dtype=torch.int16))).view(np.uint16)
     ragged = decode.q_cu_seq_lens is not None
     required = int(windows.sum()) if ragged else decodes
     if mask.shape[0] < required:

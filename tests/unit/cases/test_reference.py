@@ -63,7 +63,7 @@ def test_rows_of_the_example_in_vllms_comments() -> None:
 
 def test_slots_follow_the_block_table() -> None:
     # pages of 2: key 3 is the second entry of page 1, which the table puts in physical page 5
-    assert reference.slots(np.array([7, 5, 9]), 1, 4, 2).tolist() == [15, 10, 11, 18]
+    assert reference.slots(np.array([7, 5, 9]), np.arange(1, 5), 2).tolist() == [15, 10, 11, 18]
 
 
 def test_draft_mask_of_three_is_lower_triangular() -> None:
