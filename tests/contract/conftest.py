@@ -1,11 +1,13 @@
 """Engines for the contract tests: one set of behaviours, every engine."""
 
+import io
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import docker
@@ -15,9 +17,9 @@ from runner.engines.base import Engine
 from runner.engines.docker import RUN, DockerEngine
 from runner.engines.local import LocalEngine, marked
 from runner.engines.owner import Owner
-from tests.contract.bench import CASES, WORKER, Bench, Harm
+from tests.contract.bench import CASES, ROOT, WORKER, Bench, Harm
 
-IMAGE = "attnmatrix-test:latest"
+BASE, IMAGE = "attnmatrix-base:bookworm", "attnmatrix-test:latest"
 
 
 @pytest.fixture(scope="session")
@@ -34,39 +36,32 @@ def docker_client() -> Iterator[docker.DockerClient]:
 
 
 @pytest.fixture(scope="session")
-def image_tar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python and pytest on a minimal Debian, made where it is not kept from before: no registry is needed."""
-    kept = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "attnmatrix" / "test-image.tar"
-    if not kept.exists():
-        if not shutil.which("debootstrap") or os.getuid():
-            pytest.skip("the test image is made with debootstrap, as root")
-        root = tmp_path_factory.mktemp("image") / "root"
-        packages = "--include=python3,python3-pytest,ca-certificates"
-        command = ["debootstrap", "--variant=minbase", packages, "bookworm", str(root), "http://deb.debian.org/debian"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        partial = kept.with_suffix(f".{os.getpid()}")
-        skip = [
-            "--exclude=./var/cache",
-            "--exclude=./var/lib/apt/lists",
-            "--exclude=./usr/share/doc",
-            "--exclude=./dev",
-        ]
-        subprocess.run(["tar", "-C", str(root), *skip, "-cf", str(partial), "."], check=True, timeout=300)
-        partial.rename(kept)
-        shutil.rmtree(root)
-    return kept
-
-
-@pytest.fixture(scope="session")
-def image(docker_client: docker.DockerClient, request: pytest.FixtureRequest) -> str:
+def image(docker_client: docker.DockerClient) -> str:
+    """The project's base image and this environment's pytest: made without a registry or an index, then kept."""
     try:
         docker_client.images.get(IMAGE)
     except docker.errors.ImageNotFound:
-        repository, _, tag = IMAGE.partition(":")
-        tar = request.getfixturevalue("image_tar")
-        docker_client.api.import_image_from_file(str(tar), repository=repository, tag=tag)
+        made = subprocess.run([ROOT / "containers" / "make-base.sh"], check=False, capture_output=True, text=True)
+        if made.returncode:
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no base image: {made.stderr}")
+        docker_client.images.build(fileobj=build_context(), custom_context=True, tag=IMAGE, rm=True, forcerm=True)
     return IMAGE
+
+
+def build_context() -> io.BytesIO:
+    """pytest and what it needs are pure Python: their files are copied as they are."""
+    context = io.BytesIO()
+    recipe = f"FROM {BASE}\nCOPY packages /usr/lib/python3/dist-packages\n".encode()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        head = tarfile.TarInfo("Dockerfile")
+        head.size = len(recipe)
+        tar.addfile(head, io.BytesIO(recipe))
+        for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+            for file in metadata.files(name) or []:
+                if ".." not in file.parts and file.suffix != ".pyc":
+                    tar.add(file.locate(), f"packages/{file}")
+    context.seek(0)
+    return context
 
 
 @pytest.fixture
