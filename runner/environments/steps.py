@@ -102,6 +102,18 @@ def run(
     return output
 
 
+def pip_progress(lock: Path) -> Callable[[str], str]:
+    """Reads `74 of 161 packages found` out of what pip has printed so far."""
+    total = lock.read_text().count("==")
+
+    def progress(output: str) -> str:
+        if "Installing collected packages" in output:
+            return f"unpacking {total} packages"
+        return f"{output.count('Collecting ')} of {total} packages found"
+
+    return progress
+
+
 def _environ() -> dict[str, str]:
     """The caller's variables without those that would change what is built or how vLLM is imported."""
     unwanted = ("PYTHON", "VLLM_", "ATTNMATRIX_", "PIP_USER", "PIP_TARGET", "PIP_PREFIX")

@@ -152,7 +152,7 @@ def _build(recipe: Recipe, base: Path, key: str, place: Path, what: str, say: Sa
             log=log,
             what=f"{what}: installing from {recipe.lock.name}",
             say=say,
-            progress=_PipProgress(recipe),
+            progress=steps.pip_progress(recipe.lock),
         )
         steps.run(
             [*pip, "--no-index", "--no-build-isolation", str(recipe.plugin)],
@@ -188,19 +188,6 @@ def _check(recipe: Recipe, python: Path, log: Path, what: str, say: Say) -> dict
 
 def _write_stamp(folder: Path, stamp: dict[str, object]) -> None:
     (folder / STAMP).write_text(json.dumps({**stamp, "extent": extent(folder)}, indent=1))
-
-
-class _PipProgress:
-    """`74 of 161 packages found` out of what pip has printed."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._total = recipe.lock.read_text().count("==")
-
-    def __call__(self, output: str) -> str:
-        found = output.count("Collecting ")
-        if "Installing collected packages" in output:
-            return f"unpacking {self._total} packages"
-        return f"{found} of {self._total} packages found" if found else ""
 
 
 def _version(python: Path) -> str:

@@ -1,0 +1,75 @@
+"""`runner env build|list|clean`: data on standard output, what happens meanwhile on standard error."""
+
+import dataclasses
+import json as jsons
+from collections.abc import Sequence
+
+from rich.table import Column, Table
+
+from runner import output
+from runner.environments import daemon, inventory, progress
+from runner.environments.image import ensure_image
+from runner.environments.inventory import Built
+from runner.environments.recipe import recipe_for
+from runner.environments.venv import ensure_local
+from runner.matrix import Matrix
+from runner.options import EngineName
+
+
+def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName) -> int:
+    """Build what cells of these releases (all where none is named) run in; prints the place of each."""
+    if engine is EngineName.AUTO:
+        engine = EngineName.DOCKER if daemon.examine().answers else EngineName.LOCAL
+    recipes = [recipe_for(chart, release) for release in releases or chart.environments]
+    with progress.shown() as say:
+        if engine is EngineName.DOCKER:
+            client = daemon.connect()
+            places = [ensure_image(client, recipe, say=say).tag for recipe in recipes]
+            client.close()
+        else:
+            places = [str(ensure_local(recipe, say=say).python) for recipe in recipes]
+    output.emit("\n".join(places))
+    return 0
+
+
+def cli_list(*, json: bool) -> int:
+    """Show what was built, and whether it is whole."""
+    found = everything()
+    if json:
+        output.emit(jsons.dumps([dataclasses.asdict(one) for one in found], indent=1))
+    elif found:
+        output.emit_rich(table(found))
+    else:
+        output.note("nothing is built yet: `runner env build` builds it, and so does the first run")
+    return 0
+
+
+def cli_clean() -> int:
+    """Remove the environments and images that nobody uses, and say how much that freed."""
+    freed = inventory.clean_local(tell=output.note)
+    if daemon.examine().answers:
+        client = daemon.connect()
+        freed += inventory.clean_images(client, tell=output.note)
+        client.close()
+    output.note(f"freed {progress.size(freed)}")
+    return 0
+
+
+def everything() -> list[Built]:
+    """All local environments, and all images where a daemon answers."""
+    found = inventory.local()
+    if daemon.examine().answers:
+        client = daemon.connect()
+        found += inventory.images(client)
+        client.close()
+    return found
+
+
+def table(found: Sequence[Built]) -> Table:
+    """One row for each thing that was built."""
+    shown = Table("kind", "vllm", "state", "size", "age", Column("place", overflow="fold"), box=None)
+    for one in found:
+        days = one.age_s / 86400
+        age = f"{days:.0f} d" if days >= 1 else f"{one.age_s / 3600:.1f} h"
+        shown.add_row(one.kind, one.release, one.state, progress.size(one.bytes), age, one.name)
+    return shown

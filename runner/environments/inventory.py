@@ -1,0 +1,101 @@
+"""What was built on this machine, how large and how old it is, and the removal of what nobody uses."""
+
+import contextlib
+import re
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from docker import DockerClient
+from docker.errors import APIError
+
+from runner.environments import image, venv
+from runner.environments.locks import if_free
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """One environment or image; `state` is whole or broken."""
+
+    kind: str
+    name: str
+    release: str
+    state: str
+    bytes: int
+    age_s: float
+
+
+def local(root: Path = venv.ROOT) -> list[Built]:
+    """The local environments, whole or not."""
+    found = []
+    for place in sorted(root.glob("vllm-*")):
+        if not place.is_symlink():
+            continue
+        environment = venv.whole(place)
+        with contextlib.suppress(OSError):
+            found.append(
+                Built(
+                    kind="local",
+                    name=str(place),
+                    release=environment.release if environment else "",
+                    state="whole" if environment else "broken",
+                    bytes=venv.extent(place)[1] if place.exists() else 0,
+                    age_s=time.time() - place.lstat().st_mtime,
+                )
+            )
+    return found
+
+
+def images(client: DockerClient) -> list[Built]:
+    """The images that we built; layers that they share count for each."""
+    found = []
+    for one in client.images.list(filters={"label": image.RELEASE}):
+        made = datetime.fromisoformat(re.sub(r"\.\d+", "", str(one.attrs["Created"])))
+        found.append(
+            Built(
+                kind="docker",
+                name=one.tags[0] if one.tags else str(one.id),
+                release=one.labels.get(image.RELEASE, ""),
+                state="whole",
+                bytes=int(one.attrs["Size"]),
+                age_s=time.time() - made.timestamp(),
+            )
+        )
+    return found
+
+
+def clean_local(root: Path = venv.ROOT, *, tell: Callable[[str], None]) -> int:
+    """Remove every local environment that nobody builds or uses; gives the bytes freed."""
+    for left_over in venv.sweep(root):
+        tell(f"{left_over}: removed, left by a build that was killed or replaced")
+    freed = 0
+    for one in local(root):
+        place = Path(one.name)
+        with if_free(root / f"{place.name}.lock") as free:
+            if not free or venv.in_use(place):
+                tell(f"{place}: kept, it is in use")
+                continue
+            target = place.resolve()
+            place.unlink()  # first, so that nobody takes what is half removed
+            shutil.rmtree(target, ignore_errors=True)
+            place.with_name(f"{place.name}.log").unlink(missing_ok=True)
+            freed += one.bytes
+            tell(f"{place}: removed")
+    return freed
+
+
+def clean_images(client: DockerClient, *, tell: Callable[[str], None]) -> int:
+    """Remove every image of ours that no container uses; gives the bytes freed."""
+    freed = 0
+    for one in images(client):
+        try:
+            client.images.remove(one.name)
+        except APIError as error:
+            tell(f"{one.name}: kept, {error.explanation or error}")
+            continue
+        freed += one.bytes
+        tell(f"{one.name}: removed")
+    return freed
