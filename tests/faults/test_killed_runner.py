@@ -40,6 +40,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         runner.wait()
         assert runner.stdout
         runner.stdout.close()
+    local_engine().sweep()  # the folder of a killed runner's worker stays until the next run
 
 
 def local_processes(runner: subprocess.Popen[str]) -> list[int]:
