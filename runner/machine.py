@@ -1,0 +1,88 @@
+"""What this machine runs cells on: the choice of an engine, and the engine itself, ready for a plan."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+
+from runner import devices
+from runner.engines.base import Engine
+from runner.engines.docker import DockerEngine
+from runner.engines.local import LocalEngine
+from runner.environments import daemon
+from runner.environments.image import ensure_image
+from runner.environments.recipe import recipe_for, shipped
+from runner.environments.venv import ensure_local
+from runner.errors import MachineError
+from runner.matrix import Matrix
+from runner.model import Evidence, Order
+from runner.options import EngineName, Machine
+
+WORKER = Path(__file__).with_name("worker.py")
+BYTES_PER_WORKER = 2 << 30
+"""What a warm worker and the cell it forked may take: 0.6 GB of imports, and the buffers of a large deployment."""
+
+Say = Callable[[str], None]
+
+
+def choose(engine: EngineName) -> Machine:
+    """The engine asked for, or Docker where a daemon answers; MachineError where the one asked for cannot be had."""
+    if engine is EngineName.LOCAL:
+        return Machine(engine=engine, why="as asked")
+    found = daemon.examine()
+    if found.answers:
+        why = "as asked" if engine is EngineName.DOCKER else f"a Docker daemon answers (version {found.version})"
+        archs = frozenset(device.arch for device in devices.discover().devices)
+        return Machine(engine=EngineName.DOCKER, why=why, device_archs=archs)
+    if engine is EngineName.DOCKER:
+        raise MachineError(f"--engine docker: {found.trouble}: {found.advice}")
+    return Machine(engine=EngineName.LOCAL, why=f"Docker: {found.trouble}")
+
+
+def default_jobs() -> int:
+    """One worker per core, and no more than memory holds."""
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    return max(1, min(cores, memory // BYTES_PER_WORKER))
+
+
+@contextmanager
+def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Say) -> Iterator[Engine]:
+    """The engine with the environments of all orders built; whatever it started is gone afterwards."""
+    cases = shipped("cases")
+    engine: Engine
+    if on.engine is EngineName.LOCAL:
+        pythons = {order.environment: local_python(chart, order, say) for order in orders}
+        engine = LocalEngine(python_for=pythons.__getitem__, worker=WORKER, cases=cases)
+    else:
+        client = daemon.connect()
+        images = {(order.environment, order.evidence): docker_image(client, chart, order, say) for order in orders}
+
+        def image_for(order: Order) -> str:
+            return images[order.environment, order.evidence]
+
+        engine = DockerEngine(client, image_for=image_for, run_id=run_id, worker=WORKER, cases=cases)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def local_python(chart: Matrix, order: Order, say: Say) -> Path:
+    """The Python of an order's local environment, which is built where it is not there."""
+    return ensure_local(recipe_for(chart, order.environment), say=say).python
+
+
+def docker_image(client: docker.DockerClient, chart: Matrix, order: Order, say: Say) -> str:
+    """The name of an order's image, which is built where it is not there; one for a GPU has to be there already."""
+    if order.evidence is not Evidence.DEVICE:
+        return ensure_image(client, recipe_for(chart, order.environment), say=say).tag
+    name = os.environ.get("ATTNMATRIX_CUDA_IMAGE", f"attnmatrix-cuda:{order.environment}")
+    if not client.images.list(name=name):
+        raise MachineError(
+            f"no image {name} for cells on a GPU: build it as containers/cuda.Dockerfile says, or name another one in "
+            "ATTNMATRIX_CUDA_IMAGE"
+        )
+    return name

@@ -1,0 +1,61 @@
+"""The one command that shows a cell's result again, without the runner: plain pytest inside the cell's environment."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from runner import matrix, output, select
+from runner import plan as planning
+from runner.engines.docker import INSIDE, TMPFS, user
+from runner.environments import daemon
+from runner.environments.recipe import shipped
+from runner.errors import UsageError
+from runner.machine import choose, docker_image, local_python
+from runner.model import Evidence
+from runner.options import EngineName
+
+CELLS = Path(".runner/repro")
+
+
+def run(cell_id: str, *, matrix_file: Path, engine: EngineName) -> int:
+    """Print the command and run it; returns pytest's exit code: 0 passed, 1 failed."""
+    chart = matrix.load(matrix_file)
+    cells = [cell for cell in select.select(chart, filters=[cell_id]) if cell.id == cell_id]
+    if not cells:
+        raise UsageError(f"{cell_id!r} is no id of a cell: give one as `runner list` prints it")
+    if cells[0].unsupported:
+        raise UsageError(f"{cell_id}: a rule of the matrix excludes this cell: {cells[0].unsupported}")
+    on = choose(engine)
+    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
+    file = (CELLS / f"{cell_id}.json").absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(planning.to_json(plan))
+    (order,) = plan.orders
+    if on.engine is EngineName.LOCAL:
+        command = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id)]
+    else:
+        image = docker_image(daemon.connect(), chart, order, output.note)
+        gpus = ["--gpus", "all"] if order.evidence is Evidence.DEVICE else []
+        inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id)
+        command = [*_container(file), *gpus, image, "python3", *inside]
+    output.emit(shlex.join(command))
+    sys.stdout.flush()
+    return subprocess.run(command, check=False).returncode
+
+
+def _pytest(cases: Path | str, cells: Path | str, cell_id: str) -> list[str]:
+    options = ["-p", "no:cacheprovider", "--rootdir", str(cases), "-rA", "--tb=short"]
+    return ["-m", "pytest", str(cases), *options, "--cells", str(cells), "--cell", cell_id]
+
+
+def _container(cells: Path) -> list[str]:
+    """`docker run` with the walls that a worker's container has."""
+    walls = ["--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", f"--user={user()}"]
+    scratch = [f"--tmpfs={path}:{options.format(size='1g')}" for path, options in TMPFS.items()]
+    mounts = [f"{shipped('cases').resolve()}:{INSIDE}/cases:ro", f"{cells}:{INSIDE}/cells.json:ro"]
+    volumes = [word for mount in mounts for word in ("--volume", mount)]
+    # HOME is where caches go; a terminal's width is for pytest
+    variables = ["--env=HOME=/tmp", f"--env=COLUMNS={os.environ.get('COLUMNS', '120')}", f"--workdir={INSIDE}"]
+    return ["docker", "run", "--rm", *walls, *scratch, *volumes, *variables]

@@ -1,0 +1,153 @@
+"""One run, from what was asked to the exit code; and a run shown again."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from runner import __version__, dispatch, journal, matrix, outcome, output, results, rundir, select
+from runner import plan as planning
+from runner.engines.base import Engine
+from runner.logs import LogStore
+from runner.machine import choose, default_jobs, open_engine
+from runner.model import (
+    Cell,
+    CellFinished,
+    CellOutcome,
+    CellResult,
+    Event,
+    RunFinished,
+    RunStarted,
+    WorkerReady,
+    WorkerStarting,
+)
+from runner.options import RunOptions, default_matrix
+from runner.reports import console as consoles
+from runner.reports import files, progress, terminal
+from runner.stop import StopSignal
+
+MATRIX_COPY = "matrix.yaml"
+PLAN = "plan.json"
+EVENTS = "events.jsonl"
+
+Judge = Callable[[Sequence[planning.Planned], Iterable[CellOutcome]], tuple[CellResult, ...]]
+"""Results of planned cells from raw outcomes, known issues applied."""
+
+
+def run(options: RunOptions) -> int:
+    """Run what was asked and say how it went."""
+    chart = matrix.load(options.matrix)
+    cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
+    display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
+    on = choose(options.engine)
+    display.note(f"engine {on.engine}: {on.why}")
+    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
+    judge = _judge(chart.known if options.known else (), options.matrix)
+    directory = rundir.create(options.out)
+    shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
+    results.write_atomically(directory.path / PLAN, planning.to_json(plan))
+    stop = StopSignal()
+    with open_engine(on, chart, plan.orders, directory.run_id, display.note) as engine, stop.on_signals():
+        for left_over in engine.sweep():
+            display.note(f"removed what a dead run left: {left_over}")
+        outcomes = _dispatch(plan, engine, options, directory, stop, _Watch(display, plan, judge))
+    rows = judge(plan.planned, outcomes)
+    code = outcome.exit_code((row.verdict for row in rows), interrupted=stop.requested)
+    files.write(directory.path, rows, exit_code=code, title=directory.run_id)
+    rundir.link_latest(directory)
+    _show(rows, code, directory.path, as_json=options.json)
+    return code
+
+
+def report(run_directory: Path, *, json: bool) -> int:
+    """Show a run again and write its reports anew: from its results, or where it was killed from its journal."""
+    if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
+        rows = results.read(run_directory)
+    else:
+        plan = planning.from_json((run_directory / PLAN).read_bytes())
+        judge = _judge(matrix.load(run_directory / MATRIX_COPY).known, default_matrix())
+        events = journal.read(run_directory / EVENTS)
+        rows = judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
+    code = outcome.exit_code(row.verdict for row in rows)
+    if run_directory.is_dir():
+        files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
+    _show(rows, code, run_directory, as_json=json)
+    return code
+
+
+class _Watch:
+    """Tells a display what a person wants to know of the events; verdicts, since a known issue is no alarm."""
+
+    def __init__(self, display: progress.Display, plan: planning.Plan, judge: Judge) -> None:
+        self._display, self._judge = display, judge
+        self._planned = {one.cell.id: one for one in plan.planned}
+
+    def __enter__(self) -> "_Watch":
+        self._display.start(sum(not one.cell.unsupported for one in self._planned.values()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._display.stop()
+
+    def see(self, event: Event) -> None:
+        match event:
+            case WorkerStarting(slot=slot, environment=environment):
+                self._display.note(f"worker {slot + 1}: importing vllm {environment}")
+            case WorkerReady(slot=slot, import_s=import_s):
+                self._display.note(f"worker {slot + 1}: ready after {import_s:.1f} s")
+            case CellFinished(outcome=one) if not one.not_run:
+                (row,) = self._judge([self._planned[one.cell.id]], [one])
+                self._display.cell_finished(row.verdict, row.id)
+
+
+def _dispatch(
+    plan: planning.Plan,
+    engine: Engine,
+    options: RunOptions,
+    directory: rundir.RunDirectory,
+    stop: StopSignal,
+    watch: _Watch,
+) -> tuple[CellOutcome, ...]:
+    """Run the orders; the journal hears of everything first."""
+    with journal.Journal(directory.path / EVENTS) as events, watch:
+        versions = {"attnmatrix": __version__}
+        argv = tuple(sys.argv[1:])
+        events.append(RunStarted(run_id=directory.run_id, argv=argv, versions=versions, planned=len(plan.planned)))
+
+        def on_event(event: Event) -> None:
+            events.append(event)
+            watch.see(event)
+
+        outcomes = dispatch.run(
+            plan.orders,
+            engine=engine,
+            jobs=options.jobs or default_jobs(),
+            timeout_s=options.timeout_s,
+            on_event=on_event,
+            stop=stop,
+            logs=LogStore(directory.path),
+        )
+        events.append(RunFinished(stopped=stop.requested))
+    return outcomes
+
+
+def _judge(known: Sequence[matrix.KnownIssue], matrix_file: Path) -> Judge:
+    """The line that shows a cell again names the matrix only where that is not the one found by itself."""
+    option = "" if matrix_file == default_matrix() else f"--matrix {matrix_file} "
+
+    def repro_of(cell: Cell) -> str:
+        return f"runner repro {option}{cell.id}"
+
+    return partial(results.build, known=known, repro_of=repro_of, today=datetime.now(UTC).date())
+
+
+def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:
+    if as_json:
+        output.emit(results.to_json(rows).rstrip())
+    else:
+        console = consoles.make(sys.stdout)
+        with console.capture() as shown:  # printed by `emit`, which does not mind a pipe that was closed
+            terminal.show(console, rows, exit_code=code, where=str(where))
+        output.emit(shown.get().rstrip("\n"))
