@@ -34,7 +34,7 @@ def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName) -> 
 
 def cli_list(*, json: bool) -> int:
     """Show what was built, and whether it is whole."""
-    found = everything()
+    found = inventory.everything()
     if json:
         output.emit(jsons.dumps([dataclasses.asdict(one) for one in found], indent=1))
     elif found:
@@ -53,16 +53,6 @@ def cli_clean() -> int:
         client.close()
     output.note(f"freed {progress.size(freed)}")
     return 0
-
-
-def everything() -> list[Built]:
-    """All local environments, and all images where a daemon answers."""
-    found = inventory.local()
-    if daemon.examine().answers:
-        client = daemon.connect()
-        found += inventory.images(client)
-        client.close()
-    return found
 
 
 def table(found: Sequence[Built]) -> Table:

@@ -12,7 +12,7 @@ from pathlib import Path
 from docker import DockerClient
 from docker.errors import APIError
 
-from runner.environments import image, venv
+from runner.environments import daemon, image, venv
 from runner.environments.locks import if_free
 
 
@@ -64,6 +64,16 @@ def images(client: DockerClient) -> list[Built]:
                 age_s=time.time() - made.timestamp(),
             )
         )
+    return found
+
+
+def everything() -> list[Built]:
+    """All local environments, and all images where a daemon answers."""
+    found = local()
+    if daemon.examine().answers:
+        client = daemon.connect()
+        found += images(client)
+        client.close()
     return found
 
 
