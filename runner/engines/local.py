@@ -20,7 +20,14 @@ from runner.model import Order
 
 # What a worker sees of the caller's environment; anything else could make a result depend on who ran it.
 PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "CUDA_VISIBLE_DEVICES")
-FIXED = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}
+FIXED = {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONUTF8": "1",
+    # Memory on huge pages: a fork copies fewer page-table entries, and a builder's 300 MB come in 150 faults, not 80,000.
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 MARK = "ATTNMATRIX_WORKER"  # inherited by all that a worker starts: how its processes are found, whatever they do
 FOLDER = "attnmatrix-worker-"
 
