@@ -160,6 +160,7 @@ class Slot:
     def __init__(self, number: int, shared: Shared) -> None:
         self.number, self.shared = number, shared
         self.index: int | None = None  # of the order that the worker serves
+        self.serves: tuple[str, bool] | None = None  # what `Order.worker` says of it
         self.worker: WorkerHandle | None = None
         self.facts = NO_FACTS
         self.busy = False  # with a cell, which a first Ctrl-C lets finish; imports are not worth finishing
@@ -168,9 +169,9 @@ class Slot:
         queue = self.shared.queue
         try:
             while not self.shared.stop.requested and (task := queue.take(self.index)):
-                if task.index != self.index:
+                if task.order.worker != self.serves:
                     self.drop()
-                self.index = task.index
+                self.index, self.serves = task.index, task.order.worker
                 try:
                     outcome = self.attempt(task)
                 except Stopped:

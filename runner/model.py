@@ -143,6 +143,11 @@ class Order:
     evidence: Evidence
     cells: tuple[Cell, ...]
 
+    @property
+    def worker(self) -> tuple[str, bool]:
+        """Orders with the same can share a worker: the environment, and whether it holds the real device."""
+        return self.environment, self.evidence is Evidence.DEVICE
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -147,6 +148,14 @@ def test_another_environment_gets_a_worker_of_its_own(bench: Bench) -> None:
     bench.run(order("a", "b"), order("c", "d", environment="0.33.0"))
     assert [worker.environment for worker in bench.engine.workers] == ["0.32.0", "0.33.0"]
     assert all(worker.killed for worker in bench.engine.workers)
+
+
+def test_orders_that_differ_in_evidence_share_a_worker_unless_one_wants_the_device(bench: Bench) -> None:
+    cpu, device = order("a"), replace(order("c"), evidence=Evidence.DEVICE)
+    emulated = replace(order("b"), evidence=Evidence.EMULATED)
+    outcomes = bench.run(cpu, emulated, device)
+    assert len(bench.workers) == 2
+    assert [outcomes[name].evidence for name in "abc"] == [Evidence.CPU, Evidence.EMULATED, Evidence.DEVICE]
 
 
 def test_no_cells_start_nothing(bench: Bench) -> None:
