@@ -154,7 +154,7 @@ def test_orders_that_differ_in_evidence_share_a_worker_unless_one_wants_the_devi
     cpu, device = order("a"), replace(order("c"), evidence=Evidence.DEVICE)
     emulated = replace(order("b"), evidence=Evidence.EMULATED)
     outcomes = bench.run(cpu, emulated, device)
-    assert len(bench.workers) == 2
+    assert len(bench.engine.workers) == 2
     assert [outcomes[name].evidence for name in "abc"] == [Evidence.CPU, Evidence.EMULATED, Evidence.DEVICE]
 
 
