@@ -1,8 +1,10 @@
 """What the tests of all parts share: a small matrix that uses everything a matrix may hold."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import docker
 import pytest
 
 from runner import matrix
@@ -80,3 +82,16 @@ def small(in_small: Callable[..., Path]) -> matrix.Matrix:
 def shipped() -> matrix.Matrix:
     """The matrix of this project."""
     return matrix.load(PROJECT / "matrix.yaml")
+
+
+@pytest.fixture(scope="session")
+def docker_client() -> Iterator[docker.DockerClient]:
+    try:
+        client = docker.from_env(timeout=60)
+        client.ping()
+    except (docker.errors.DockerException, OSError) as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no Docker daemon answers: {error}")
+    yield client
+    client.close()

@@ -23,19 +23,6 @@ BASE, IMAGE = "attnmatrix-base:bookworm", "attnmatrix-test:latest"
 
 
 @pytest.fixture(scope="session")
-def docker_client() -> Iterator[docker.DockerClient]:
-    try:
-        client = docker.from_env(timeout=60)
-        client.ping()
-    except (docker.errors.DockerException, OSError) as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"no Docker daemon answers: {error}")
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="session")
 def image(docker_client: docker.DockerClient) -> str:
     """The project's base image and this environment's pytest: made without a registry or an index, then kept."""
     try:

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
 
 
 def run(out: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
     command = [sys.executable, "-m", "runner", "--out", str(out), "-q", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
     results = out / "results.json"
     assert results.exists(), done.stderr
     return done.returncode, json.loads(results.read_text())

@@ -1,5 +1,5 @@
-"""The fault tests use the daemon and the image of the contract tests."""
+"""The fault tests use the image of the contract tests."""
 
-from tests.contract.conftest import docker_client, image
+from tests.contract.conftest import image
 
-__all__ = ["docker_client", "image"]
+__all__ = ["image"]
