@@ -24,8 +24,7 @@ RUN python3 -m venv /opt/env && \
         --disable-pip-version-check --quiet /context/plugin
 # The check comes last, so that an environment that does not import never becomes an image. It also leaves the bytecode
 # of what it imports, which cells, as nobody on a read-only root, could not keep; other caches stay out.
-RUN HOME=/tmp/check python -I /context/check.py > /opt/env/versions.json && \
-    chmod -R a+rX /opt/env
+RUN HOME=/tmp/check python -I /context/check.py > /opt/env/versions.json
 
 FROM system
 COPY --from=build /opt/env /opt/env

@@ -1,0 +1,39 @@
+# Needs python3 (3.11 or newer, with venv) and make; everything else is installed into .venv and .runner.
+#   make run                  the whole matrix; options in ARGS, as in: make run ARGS="--filter sm100"
+#   make test                 all checks and tests
+#   make clean                remove what the others made, but for runs/
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+.PHONY: run test lint clean
+
+run: .venv/installed
+	$(BIN)/runner $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Installed editable: only a change of the dependencies makes these stale.
+.venv/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: name one, as in: make run PYTHON=python3.11" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean:
+	@if [ -x $(BIN)/runner ]; then $(BIN)/runner env clean || true; fi
+	rm -rf .runner .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
