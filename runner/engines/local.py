@@ -25,7 +25,7 @@ FIXED = {
     "PYTHONHASHSEED": "0",
     "PYTHONNOUSERSITE": "1",
     "PYTHONUTF8": "1",
-    # Memory on huge pages: a fork copies fewer page-table entries, and a builder's 300 MB come in 150 faults, not 80,000.
+    # Memory on huge pages: a fork copies fewer page-table entries, and 300 MB of a builder cost 150 faults, not 80,000.
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 MARK = "ATTNMATRIX_WORKER"  # inherited by all that a worker starts: how its processes are found, whatever they do

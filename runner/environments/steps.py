@@ -61,17 +61,15 @@ def run(
     """
     say(what)
     lines: list[str] = []
-    beat = threading.Event()
+    ended = threading.Event()
 
     def heartbeat() -> None:
-        while not beat.wait(HEARTBEAT_S):
+        while not ended.wait(HEARTBEAT_S):
             say(f"{what}: {progress(''.join(lines)) or 'still at it'} (log: {log})")
 
     with log.open("a", encoding="utf-8") as file:
         file.write(f"$ {' '.join(command)}\n")
         file.flush()
-        beating = threading.Thread(target=heartbeat, daemon=True)
-        process: subprocess.Popen[str] | None = None
         try:
             process = subprocess.Popen(
                 command,
@@ -82,20 +80,20 @@ def run(
                 encoding="utf-8",
                 errors="replace",
             )
-            beating.start()
-            assert process.stdout
-            for line in process.stdout:
-                lines.append(line)
-                file.write(line)
-                file.flush()
-            code = process.wait()
         except OSError as error:
             raise broken(what, f"{error}", log) from error
-        finally:
-            beat.set()
-            if process and process.poll() is None:  # interrupted
-                process.kill()
-                process.wait()
+        with process:
+            assert process.stdout
+            try:
+                threading.Thread(target=heartbeat, daemon=True).start()
+                for line in process.stdout:
+                    lines.append(line)
+                    file.write(line)
+                    file.flush()
+                code = process.wait()
+            finally:
+                ended.set()
+                process.kill()  # where this was interrupted; no more than a formality otherwise
     output = "".join(lines)
     if code:
         raise broken(what, output, log)
