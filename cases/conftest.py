@@ -7,16 +7,21 @@ cell in this process, in an editor's debugger if need be, and `--cells FILE` (fr
 import json
 import shutil
 import subprocess
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cases import extents, vllm_api
 from cases.cell import Cell, from_json
 from cases.verdicts import Overflowed, Refused, Substituted
 
-vllm_api.warm()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
+    from cases import extents, vllm_api
+
+    vllm_api.warm()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cell(**axes): the case judges only cells with these axis values")
     config.attnmatrix_applies = applies  # type: ignore[attr-defined]
+    config.stash[_BY_HAND] = _cells_by_hand(config)
 
 
 def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
@@ -41,7 +47,7 @@ def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "by_hand" in metafunc.fixturenames and (bodies := _cells_by_hand(metafunc.config)):
+    if "by_hand" in metafunc.fixturenames and (bodies := metafunc.config.stash[_BY_HAND]):
         metafunc.parametrize("by_hand", bodies, ids=[body["id"] for body in bodies], scope="session")
 
 
@@ -53,6 +59,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]  # type: ignore[attr-defined]
     config.hook.pytest_deselected(items=[i for i in items if i not in kept])
     items[:] = kept
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_no_errors() -> Iterator[None]:
+    """A warning turned into an exception would change what vLLM does, and so the verdict."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -106,6 +120,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+_BY_HAND = pytest.StashKey[list[dict[str, Any]]]()
 _DEPLOYED = pytest.StashKey[dict[str, Any]]()
 _AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
 

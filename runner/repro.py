@@ -47,7 +47,7 @@ def run(cell_id: str, *, matrix_file: Path, engine: EngineName) -> int:
 
 def _pytest(cases: Path | str, cells: Path | str, cell_id: str) -> list[str]:
     options = ["-p", "no:cacheprovider", "--rootdir", str(cases), "-rA", "--tb=short"]
-    return ["-m", "pytest", str(cases), *options, "--cells", str(cells), "--cell", cell_id]
+    return ["-m", "pytest", str(cases), *options, f"--cells={cells}", f"--cell={cell_id}"]
 
 
 def _container(cells: Path) -> list[str]:
