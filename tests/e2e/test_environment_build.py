@@ -119,7 +119,7 @@ def test_nothing_of_the_host_or_of_the_build_is_in_the_image(docker_client: Dock
 
 def files(client: DockerClient, image: str) -> set[str]:
     """Name, size and time of every file, but those that the daemon puts into each container."""
-    injected = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/.dockerenv")
+    injected = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
     command = ["find", "/", "-xdev", "-type", "f,l", "-printf", "%p\t%s\t%T@\n"]
     output: bytes = client.containers.run(image, command, remove=True, network_mode="none", user="0:0")
     return {line for line in output.decode().splitlines() if line.split("\t")[0] not in injected}
