@@ -84,6 +84,14 @@ def shipped() -> matrix.Matrix:
     return matrix.load(PROJECT / "matrix.yaml")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A limit for every test. Not a setting: `pytest cases` reads those too, where pytest-timeout is not installed."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(scope="session")
 def docker_client() -> Iterator[docker.DockerClient]:
     try:
