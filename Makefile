@@ -1,11 +1,11 @@
 # Needs python3 (3.11 or newer, with venv) and make; everything else is installed into .venv and .runner.
-#   make run                  the whole matrix; options in ARGS, as in: make run ARGS="--filter sm100"
+#   make run                  the quick tier of the matrix; other cells with ARGS, as in: make run ARGS="--filter sm100"
 #   make test                 all checks and tests
 #   make clean                remove what the others made, but for runs/
 
 PYTHON ?= python3
 BIN := .venv/bin
-ARGS ?=
+ARGS ?= --tier quick
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .PHONY: run test lint clean

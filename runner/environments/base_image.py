@@ -46,7 +46,13 @@ def base_image(client: DockerClient, *, say: Say) -> BaseImage:
     script = shipped("containers/make-base.sh")
     if os.geteuid() == 0 and shutil.which("debootstrap") and shutil.which("docker"):
         say(f"base image: no registry can be reached, making one with {script}: takes a minute or two")
-        made = subprocess.run([str(script)], capture_output=True, text=True, errors="replace", check=False)
+        made = subprocess.run(  # through sh: an installed script may have lost its mode
+            ["/bin/sh", str(script)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
         if made.returncode == 0 and (found := _present(client, made_here)):
             return BaseImage(name=made_here, id=found, complete=True)
         trouble = clean(made.stderr[-1500:])

@@ -104,7 +104,8 @@ def clean_images(client: DockerClient, *, tell: Callable[[str], None]) -> int:
             continue
         freed += one.bytes
         tell(f"{one.name}: removed")
-    return freed
+    stages = client.images.prune(filters={"dangling": True, "label": image.STAGE})  # of builds that were killed
+    return freed + int(stages.get("SpaceReclaimed") or 0)
 
 
 def _bytes(place: Path) -> int:
