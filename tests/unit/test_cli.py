@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import runner
-from runner import cli
+from runner import cli, machine
 from runner.errors import MachineError, NothingSelected, RunnerError, StoppedEarly, UsageError
 from runner.options import DEFAULT_TIMEOUT_S, EngineName, Machine, RunOptions
 from runner.select import Shard
@@ -25,16 +25,12 @@ class FakeSession(types.ModuleType):
         super().__init__("runner.session")
         self.asked: list[RunOptions] = []
         self.answer: int | BaseException = 0
-        self.machine_answer = Machine(engine=EngineName.DOCKER, why="a daemon answers", device_archs=frozenset())
 
     def run(self, options: RunOptions) -> int:
         self.asked.append(options)
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
-
-    def machine(self, engine: EngineName) -> Machine:
-        return self.machine_answer
 
 
 @pytest.fixture
@@ -163,8 +159,11 @@ def test_a_filter_that_matches_nothing_is_exit_5_with_the_nearest_names(capsys: 
     assert "did you mean 'sm100' or 'sm90'?" in capsys.readouterr().err
 
 
-def test_plan_shows_groups_reasons_and_the_sum(session: FakeSession, capsys: pytest.CaptureFixture[str]) -> None:
-    session.machine_answer = Machine(engine=EngineName.DOCKER, why="it answers", device_archs=frozenset({"sm100"}))
+def test_plan_shows_groups_reasons_and_the_sum(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on = Machine(engine=EngineName.DOCKER, why="it answers", device_archs=frozenset({"sm100"}))
+    monkeypatch.setattr(machine, "choose", lambda _: on)
     assert cli.main(["plan"]) == 0
     shown = capsys.readouterr()
     words = [line.split() for line in shown.out.splitlines()]
