@@ -1,10 +1,11 @@
 """What a process per cell costs: the same real cells with and without it, side by side in one run.
 
     (a) the runner: warm workers that fork for each cell
-    (b) `pytest -n 2` over the same cells: one process per worker, no isolation between cells
-    (c) a fresh process for each cell, two at a time; measured on a sample, since all would take hours
+    (b) `pytest -n 2 --dist loadgroup` over the same cells: one process per worker, no isolation between cells
+    (c) a fresh process for each cell, two at a time; on a sample, since all would take hours
 
-Wall time over the number of cells, imports included; the median of the rounds. Usage, on an idle machine:
+Each is timed as a whole, imports and all, and once with a single cell: the difference is what the other cells cost.
+Medians over the rounds; in each round the three take turns. Usage, on an idle machine:
 
     python benchmarks/isolation.py [--filter EXPR]... [--rounds N] [--sample N]
 """
@@ -17,19 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).parents[1]
 RUNNER = [sys.executable, "-m", "runner"]
 WORKERS = 2
-
-
-def timed(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
 
 
 def main() -> None:
@@ -39,51 +35,76 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=6, help="cells given a fresh process")
     arguments = parser.parse_args()
     selection = [word for each in arguments.filter for word in ("--filter", each)] or ["--tier", "quick"]
-
-    listed = subprocess.run(
-        [*RUNNER, "list", "--json", *selection], capture_output=True, text=True, check=True, cwd=PROJECT
-    )
-    cells = [cell for cell in json.loads(listed.stdout) if not cell["unsupported"]]
-    environments = json.loads(
-        subprocess.run(
-            [*RUNNER, "env", "list", "--json"], capture_output=True, text=True, check=True, cwd=PROJECT
-        ).stdout
-    )
-    python = next(one["python"] for one in environments if one["kind"] == "local" and one["whole"])
+    cells = [cell for cell in ask("list", "--json", *selection) if not cell["unsupported"]]
+    environment = next(one for one in ask("env", "list", "--json") if one["kind"] == "local")
     random.seed(0)
     sample = random.sample(cells, min(arguments.sample, len(cells)))
-
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "cells.json"
-        file.write_text(json.dumps(cells))
-        by_hand = [python, "-m", "pytest", "cases", "--cells", str(file), "-q", "-p", "no:cacheprovider", "--tb=no"]
+        ways = Ways(Path(folder), f"{environment['name']}/bin/python")
+        times: dict[str, list[float]] = {name: [] for name in ("a", "a1", "b", "b1", "c")}
+        for number in range(arguments.rounds):
+            print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+            times["a"].append(timed(lambda: ways.runner(selection)))
+            times["b"].append(timed(lambda: ways.xdist(cells)))
+            times["c"].append(timed(lambda: ways.fresh(sample)))
+            times["a1"].append(timed(lambda: ways.runner(["--filter", cells[0]["id"]])))
+            times["b1"].append(timed(lambda: ways.xdist(cells[:1])))
+    print(table({name: statistics.median(each) for name, each in times.items()}, len(cells), len(sample)))
 
-        def runner() -> None:
-            out = Path(tempfile.mkdtemp(dir=folder)) / "run"
-            command = [*RUNNER, "--engine", "local", "--jobs", str(WORKERS), "--out", str(out), "-q", *selection]
-            subprocess.run(command, stdout=subprocess.DEVNULL, check=False, cwd=PROJECT)
 
-        def xdist() -> None:
-            command = [*by_hand, "-n", str(WORKERS), "--rootdir", "cases"]
-            subprocess.run(command, stdout=subprocess.DEVNULL, check=False, cwd=PROJECT)
+def table(s: dict[str, float], cells: int, sample: int) -> str:
+    """The medians in seconds as milliseconds per cell, and their ratios."""
+    whole = {"a": s["a"] / cells, "b": s["b"] / cells, "c": s["c"] / sample}
+    more = {way: (s[way] - s[f"{way}1"]) / (cells - 1) for way in "ab"}
+    return "\n".join(
+        [
+            f"{cells} cells, {WORKERS} workers; wall time per cell in ms, imports included, and of each further cell:",
+            f"  (a) runner, a process per cell  {1000 * whole['a']:8.1f} {1000 * more['a']:8.1f}",
+            f"  (b) pytest -n {WORKERS}, no isolation {1000 * whole['b']:8.1f} {1000 * more['b']:8.1f}",
+            f"  (c) a fresh process per cell    {1000 * whole['c']:8.1f} {1000 * whole['c']:8.1f}   ({sample} cells)",
+            f"a / b = {whole['a'] / whole['b']:.2f}, {more['a'] / more['b']:.2f}   (aim: at most 1.5)",
+            f"c / a = {whole['c'] / whole['a']:.0f}, {whole['c'] / more['a']:.0f}   (aim: at least 30)",
+        ]
+    )
 
-        def fresh() -> None:
-            with ThreadPoolExecutor(WORKERS) as pool:
-                one = [[*by_hand, "--rootdir", "cases", "--cell", cell["id"]] for cell in sample]
-                list(pool.map(lambda command: subprocess.run(command, stdout=subprocess.DEVNULL, cwd=PROJECT), one))
 
-        a, b, c = [], [], []
-        for _ in range(arguments.rounds):  # in turn, so that a slow minute of the machine hits all three
-            a.append(timed(runner) / len(cells))
-            b.append(timed(xdist) / len(cells))
-            c.append(timed(fresh) / len(sample))
-    per_cell = {"a": statistics.median(a), "b": statistics.median(b), "c": statistics.median(c)}
-    print(f"{len(cells)} cells, {WORKERS} workers, median of {arguments.rounds} rounds, wall time per cell:")
-    print(f"  (a) runner, a process per cell    {1000 * per_cell['a']:8.1f} ms")
-    print(f"  (b) pytest -n {WORKERS}, no isolation   {1000 * per_cell['b']:8.1f} ms")
-    print(f"  (c) a fresh process per cell      {1000 * per_cell['c']:8.1f} ms   ({len(sample)} cells)")
-    print(f"a / b = {per_cell['a'] / per_cell['b']:.2f}   (aim: at most 1.5)")
-    print(f"c / a = {per_cell['c'] / per_cell['a']:.1f}   (aim: at least 30)")
+class Ways:
+    """The three ways to run cells; verdicts are not looked at."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder = folder
+        self.by_hand = [python, "-m", "pytest", "cases", "-q", "-p", "no:cacheprovider", "--tb=no"]
+
+    def runner(self, selection: Sequence[str]) -> None:
+        out = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
+        quietly([*RUNNER, "--engine", "local", "--jobs", str(WORKERS), "--out", str(out), "-q", *selection])
+
+    def xdist(self, cells: Sequence[dict[str, Any]]) -> None:
+        quietly([*self.by_hand, self.file(cells), "-n", str(WORKERS), "--dist", "loadgroup"])
+
+    def fresh(self, cells: Sequence[dict[str, Any]]) -> None:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(lambda cell: quietly([*self.by_hand, self.file([cell])]), cells))
+
+    def file(self, cells: Sequence[dict[str, Any]]) -> str:
+        with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".json", delete=False) as file:
+            json.dump(list(cells), file)
+        return f"--cells={file.name}"
+
+
+def ask(*words: str) -> Any:
+    done = subprocess.run([*RUNNER, *words], capture_output=True, text=True, check=True, cwd=PROJECT)
+    return json.loads(done.stdout)
+
+
+def quietly(command: Sequence[str]) -> None:
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, cwd=PROJECT)
+
+
+def timed(call: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

@@ -52,12 +52,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = [
-        i
-        for i in items
-        if (body := getattr(i, "callspec", None) and i.callspec.params.get("by_hand")) is None or applies(i, body)
-    ]  # type: ignore[attr-defined]
-    config.hook.pytest_deselected(items=[i for i in items if i not in kept])
+    """By hand: leave out the cases that do not judge their cell, and let xdist keep a cell's cases together."""
+    kept = []
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        body = callspec.params.get("by_hand") if callspec else None
+        if body is None or applies(item, body):
+            kept.append(item)
+        if body is not None:
+            item.add_marker(pytest.mark.xdist_group(body["id"]))
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
 
 
@@ -87,19 +91,20 @@ def cell(request: pytest.FixtureRequest, by_hand: dict[str, Any] | None) -> Cell
 @pytest.fixture
 def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deployment:
     """What vLLM makes of the cell; made once per cell."""
-    cache: dict[str, Any] = request.config.stash.setdefault(_DEPLOYED, {})
-    if cell.id not in cache:
-        if cache:  # a second cell in one process, by hand only: it may present another arch
+    last, deployed = request.config.stash.get(_DEPLOYED, (None, None))
+    if last != cell:
+        if last is not None and last.arch != cell.arch:  # by hand only: the runner gives each cell a process
             vllm_api.forget()
-        cache.clear()
         try:
-            cache[cell.id] = vllm_api.deploy(cell)
+            deployed = vllm_api.deploy(cell)
         except (Refused, Substituted) as error:
-            cache[cell.id] = error
-    if isinstance(cache[cell.id], Exception):
-        raise cache[cell.id]
-    request.node.user_properties.append(("resolved", vllm_api.resolved(cache[cell.id])))
-    return cache[cell.id]
+            deployed = error
+        request.config.stash[_DEPLOYED] = (cell, deployed)
+    if isinstance(deployed, Exception):
+        raise deployed
+    assert deployed is not None
+    request.node.user_properties.append(("resolved", vllm_api.resolved(deployed)))
+    return deployed
 
 
 @pytest.fixture
@@ -121,7 +126,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 _BY_HAND = pytest.StashKey[list[dict[str, Any]]]()
-_DEPLOYED = pytest.StashKey[dict[str, Any]]()
+_DEPLOYED = pytest.StashKey[tuple[Cell, vllm_api.Deployment | Exception]]()
 _AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
 
 
