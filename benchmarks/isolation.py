@@ -12,6 +12,7 @@ Medians over the rounds; in each round the three take turns. Usage, on an idle m
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -22,6 +23,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from runner.engines.local import FIXED
 
 PROJECT = Path(__file__).parents[1]
 RUNNER = [sys.executable, "-m", "runner"]
@@ -98,7 +101,9 @@ def ask(*words: str) -> Any:
 
 
 def quietly(command: Sequence[str]) -> None:
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, cwd=PROJECT)
+    """All three get what the runner sets for its workers (huge pages, one thread): only isolation is compared."""
+    env = {**os.environ, **FIXED}
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, cwd=PROJECT, env=env)
 
 
 def timed(call: Callable[[], None]) -> float:
