@@ -37,8 +37,8 @@ def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
     required = metadata.num_prefills + 1
     if len(lengths) < required:
         detail = (
-            f"{len(lengths)} entries for {metadata.num_prefills} prefill rows, nothing was raised; what a kernel that "
-            "reads past them would see is not shown here"
+            f"nothing was raised; rows of prefill: {metadata.num_prefills}; what a kernel would see that reads past "
+            "the entries is not shown here"
         )
         return Overflow(NAME, required, len(lengths), "short", named.batch, detail)
     pages = reference.pages(need.rows.key_lens[metadata.num_decodes :], auditor.deployment.spec.block_size)

@@ -44,8 +44,7 @@ def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
     ragged = decode.q_cu_seq_lens is not None
     required = int(windows.sum()) if ragged else decodes
     if mask.shape[0] < required:
-        unit = "query tokens" if ragged else "decodes"
-        detail = f"the mask has {mask.shape[0]} rows for {required} {unit}, nothing was raised"
+        detail = f"a row for each {'query token' if ragged else 'decode'} is needed, nothing was raised"
         return Overflow("xqa_draft_mask", required, mask.shape[0], "short", named.batch, detail)
     bits = np.unpackbits(mask.reshape(-1, words * 2).view(np.uint8), axis=1, bitorder="little")
     row = 0

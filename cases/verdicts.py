@@ -15,7 +15,8 @@ class Batch:
         requests = list(zip(self.query_lens, self.seq_lens, strict=True))
         shown = ", ".join(f"{q} of {s}" for q, s in requests[:6])
         more = ", …" if len(requests) > 6 else ""
-        return f"{len(requests)} requests (tokens scheduled of sequence length): {shown}{more}"
+        count = f"{len(requests)} requests" if len(requests) > 1 else "one request"
+        return f"{count} (tokens scheduled of sequence length): {shown}{more}"
 
 
 @dataclass(frozen=True)

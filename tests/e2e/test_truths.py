@@ -82,6 +82,24 @@ def test_xqa_mask_has_one_row_for_two_decodes(naked: tuple[int, list[dict[str, A
         assert "xqa_draft_mask" not in {o["buffer"] for o in found}, id_
 
 
+def test_what_is_known_is_expected_and_exits_0(tmp_path: Path) -> None:
+    code, results = run(
+        tmp_path / "run", "--engine", "local", *filters("flashinfer,flex_attention", "solo", "c64", "k3", "sm90,sm100")
+    )
+    assert code == 0
+    assert {(r["state"], r["verdict"]) for r in results} == {("overflow", "xfail")}
+
+
+def test_what_is_known_and_passes_is_a_surprise_and_exits_1(tmp_path: Path) -> None:
+    matrix = tmp_path / "matrix.yaml"
+    known = "  - {where: {backend: triton_attn}, state: overflow, issue: 'https://example.org/1', because: not so}\n"
+    matrix.write_text((PROJECT / "matrix.yaml").read_text() + known)
+    chosen = filters("triton_attn", "solo", "c64", "k3", "sm90")
+    code, results = run(tmp_path / "run", "--engine", "local", "--matrix", str(matrix), *chosen)
+    assert code == 1
+    assert {r["verdict"] for r in results} == {"xpass"}
+
+
 def test_batches_within_capacity_pass_on_the_same_builders(tmp_path: Path) -> None:
     _, results = run(
         tmp_path / "run", "--engine", "local", *filters("flashinfer", "server", "c64", "k0,k3", "sm80,sm90,sm100,sm120")

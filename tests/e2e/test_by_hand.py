@@ -1,0 +1,77 @@
+"""The cases without the runner, as their author runs them: `pytest cases --cell ID` inside an environment."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
+
+CHOSEN = [
+    word for each in ("flashinfer", "solo", "c64", "k3", "hybrid_on", "sm80,sm90,sm100") for word in ("--filter", each)
+]
+RED = {
+    "sm80": {"test_paged_kv_buffers_hold_the_worst_batches"},
+    "sm90": {"test_paged_kv_buffers_hold_the_worst_batches", "test_draft_mask_has_a_row_for_each_window"},
+    "sm100": {"test_paged_kv_buffers_hold_the_worst_batches", "test_prefill_lengths_have_an_entry_for_each_row"},
+}
+
+
+def runner(*words: str) -> str:
+    command = [sys.executable, "-m", "runner", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT).stdout
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """The environment's own Python; built if it is not there yet."""
+    runner("env", "build", "--engine", "local")
+    (environment,) = [
+        one for one in json.loads(runner("env", "list", "--json")) if one["kind"] == "local" and one["state"] == "whole"
+    ]
+    return PROJECT / environment["name"] / "bin" / "python"
+
+
+def pytest_by_hand(python: Path, *words: str) -> tuple[int, str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where `runner` is, which knows the cells
+    command = [str(python), "-m", "pytest", "cases", "-q", "--tb=no", "-p", "no:cacheprovider", *words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=PROJECT, env={**os.environ, "PATH": path}
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def red(output: str) -> dict[str, set[str]]:
+    """The failed cases by arch."""
+    found: dict[str, set[str]] = {}
+    for case, arch in re.findall(r"^FAILED \S+::(\w+)\[\S*-(sm\d+)-", output, re.MULTILINE):
+        found.setdefault(arch, set()).add(case)
+    return found
+
+
+def test_one_cell_by_its_id(python: Path) -> None:
+    code, output = pytest_by_hand(python, "--cell", "0.32.0-flashinfer-sm90-hybrid_on-k3-c64-solo")
+    assert code == 1, output
+    assert red(output) == {"sm90": RED["sm90"]}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadgroup"), ("-n", "2")])
+def test_a_list_of_cells_in_one_process_or_two(python: Path, tmp_path: Path, workers: tuple[str, ...]) -> None:
+    """Several archs share a process here: what vLLM cached about one must not reach the next."""
+    cells = tmp_path / "cells.json"
+    cells.write_text(runner("list", "--json", *CHOSEN))
+    code, output = pytest_by_hand(python, f"--cells={cells}", *workers)
+    assert code == 1, output
+    assert red(output) == RED
+
+
+def test_an_unknown_cell_is_a_usage_error(python: Path) -> None:
+    code, output = pytest_by_hand(python, "--cell", "nope")
+    assert code == 4
+    assert "no such cell: nope" in output
+    assert "Traceback" not in output
