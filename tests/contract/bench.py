@@ -8,30 +8,19 @@ from pathlib import Path
 from runner import dispatch
 from runner.engines.base import Engine
 from runner.logs import LogStore
-from runner.model import Cell, CellOutcome, Event, Evidence, Load, Order
+from runner.model import Cell, CellOutcome, Event, Evidence, Order
 from runner.stop import StopSignal
+from tests.loads import SOLO
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "runner" / "worker.py"
 CASES = ROOT / "tests" / "fixtures_cases" / "behave" / "cases"
 BROKEN_CASES = ROOT / "tests" / "fixtures_cases" / "broken" / "cases"
 
-LOAD = Load(
-    name="solo",
-    max_num_seqs=1,
-    max_num_batched_tokens=36000,
-    max_model_len=36000,
-    block_size=16,
-    num_heads=8,
-    num_kv_heads=2,
-    head_size=128,
-    dtype="bfloat16",
-)
-
 
 def cell(do: str, *, second: str = "off", number: int = 0) -> Cell:
     axes = {"do": do, "second": second, "number": number}
-    return Cell(id=f"{do}-{second}-{number}", axes=axes, labels={k: str(v) for k, v in axes.items()}, load=LOAD)
+    return Cell(id=f"{do}-{second}-{number}", axes=axes, labels={k: str(v) for k, v in axes.items()}, load=SOLO)
 
 
 def order(*cells: Cell, environment: str = "test") -> Order:

@@ -26,31 +26,20 @@ from runner.model import (
     Death,
     Event,
     Evidence,
-    Load,
     Order,
     State,
     WorkerReady,
     WorkerStarting,
 )
 from runner.stop import StopSignal
+from tests.loads import SOLO
 
-LOAD = Load(
-    name="solo",
-    max_num_seqs=1,
-    max_num_batched_tokens=36000,
-    max_model_len=36000,
-    block_size=16,
-    num_heads=8,
-    num_kv_heads=2,
-    head_size=128,
-    dtype="bfloat16",
-)
 E = TypeVar("E", bound=Event)
 GONE = EngineGone("the daemon does not answer")
 
 
 def order(*ids: str, environment: str = "0.32.0") -> Order:
-    cells = tuple(Cell(id=name, axes={"name": name}, labels={"name": name}, load=LOAD) for name in ids)
+    cells = tuple(Cell(id=name, axes={"name": name}, labels={"name": name}, load=SOLO) for name in ids)
     return Order(environment=environment, evidence=Evidence.CPU, cells=cells)
 
 

@@ -19,7 +19,6 @@ from runner.model import (
     Event,
     Evidence,
     How,
-    Load,
     Overflow,
     RunFinished,
     RunStarted,
@@ -27,18 +26,8 @@ from runner.model import (
     WorkerReady,
     WorkerStarting,
 )
+from tests.loads import SOLO
 
-LOAD = Load(
-    name="solo",
-    max_num_seqs=1,
-    max_num_batched_tokens=36000,
-    max_model_len=36000,
-    block_size=16,
-    num_heads=8,
-    num_kv_heads=2,
-    head_size=128,
-    dtype="bfloat16",
-)
 BATCH = Batch(query_lens=(320,), seq_lens=(320,))
 CASE = CaseResult(
     name="test_x",
@@ -48,7 +37,7 @@ CASE = CaseResult(
     overflow=(Overflow(buffer="indptr", required=6, allocated=2, how=How.SHORT, batch=BATCH),),
 )
 OUTCOME = CellOutcome(
-    cell=Cell(id="a-k3", axes={"backend": "a", "spec_k": 3}, labels={"backend": "a", "spec_k": "k3"}, load=LOAD),
+    cell=Cell(id="a-k3", axes={"backend": "a", "spec_k": 3}, labels={"backend": "a", "spec_k": "k3"}, load=SOLO),
     evidence=Evidence.EMULATED,
     cases=(CASE,),
     death=Death(signal="SIGSEGV"),

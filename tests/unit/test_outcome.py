@@ -12,24 +12,13 @@ from runner.model import (
     Death,
     Evidence,
     How,
-    Load,
     Overflow,
     State,
     Verdict,
 )
+from tests.loads import SOLO
 
-LOAD = Load(
-    name="solo",
-    max_num_seqs=1,
-    max_num_batched_tokens=36000,
-    max_model_len=36000,
-    block_size=16,
-    num_heads=8,
-    num_kv_heads=2,
-    head_size=128,
-    dtype="bfloat16",
-)
-CELL = Cell(id="a-b", axes={"k": 3}, labels={"k": "k3"}, load=LOAD)
+CELL = Cell(id="a-b", axes={"k": 3}, labels={"k": "k3"}, load=SOLO)
 OVERFLOW = Overflow(
     buffer="paged_kv_indptr",
     required=6,

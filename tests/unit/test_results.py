@@ -12,26 +12,16 @@ from runner import results
 from runner.conditions import Selector
 from runner.errors import MachineError, UsageError
 from runner.matrix import KnownIssue
-from runner.model import CaseResult, Cell, CellOutcome, CellResult, Evidence, Load, State, Verdict
+from runner.model import CaseResult, Cell, CellOutcome, CellResult, Evidence, State, Verdict
 from runner.plan import Planned
+from tests.loads import SOLO
 from tests.unit import synthetic
 
-LOAD = Load(
-    name="solo",
-    max_num_seqs=1,
-    max_num_batched_tokens=36000,
-    max_model_len=36000,
-    block_size=16,
-    num_heads=8,
-    num_kv_heads=2,
-    head_size=128,
-    dtype="bfloat16",
-)
 TODAY = date(2026, 11, 29)
 
 
 def planned(id_, unsupported=""):
-    cell = Cell(id=id_, axes={"arch": id_, "spec_k": 3}, labels={}, load=LOAD, unsupported=unsupported)
+    cell = Cell(id=id_, axes={"arch": id_, "spec_k": 3}, labels={}, load=SOLO, unsupported=unsupported)
     return Planned(cell=cell, evidence=Evidence.EMULATED)
 
 
