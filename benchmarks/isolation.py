@@ -39,7 +39,8 @@ def main() -> None:
     arguments = parser.parse_args()
     selection = [word for each in arguments.filter for word in ("--filter", each)] or ["--tier", "quick"]
     cells = [cell for cell in ask("list", "--json", *selection) if not cell["unsupported"]]
-    environment = next(one for one in ask("env", "list", "--json") if one["kind"] == "local")
+    environments = ask("env", "list", "--json")
+    environment = next(one for one in environments if one["kind"] == "local" and one["state"] == "whole")
     random.seed(0)
     sample = random.sample(cells, min(arguments.sample, len(cells)))
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +104,10 @@ def ask(*words: str) -> Any:
 def quietly(command: Sequence[str]) -> None:
     """All three get what the runner sets for its workers (huge pages, one thread): only isolation is compared."""
     env = {**os.environ, **FIXED}
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, cwd=PROJECT, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT, env=env)
+    if done.returncode not in (0, 1):  # green or red: all cells ran
+        said = done.stdout[-2000:] + done.stderr[-2000:]
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
 
 
 def timed(call: Callable[[], None]) -> float:

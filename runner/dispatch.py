@@ -3,10 +3,11 @@
 A slot is a thread that owns at most one worker. Slots share the orders; each stays with the order whose worker it has.
 """
 
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
@@ -15,6 +16,7 @@ from runner.engines.base import CannotStart, Engine, EngineError, EngineGone, Wo
 from runner.logs import CellLog, LogStore
 from runner.messages import Broken, Case, Done, Log, Message, ProtocolError, Ready
 from runner.model import (
+    ENVIRONMENT,
     CaseReported,
     CaseResult,
     Cell,
@@ -32,7 +34,8 @@ from runner.stop import StopSignal
 POLL_S = 0.25  # how soon a slot notices a second Ctrl-C
 CASES_LIMIT = 10_000
 ATTEMPTS = 2
-NO_FACTS = {"vllm": "", "flashinfer": "", "torch": "", "image_digest": "", "gpu": "", "driver": ""}
+NO_FACTS = dict.fromkeys(ENVIRONMENT, "")
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +106,7 @@ class Shared:
     stop: StopSignal
     queue: Queue
     on_event: Callable[[Event], None]
+    facts_of: Callable[[Order], Mapping[str, str]]
     outcomes: dict[str, CellOutcome] = field(default_factory=dict)
     trouble: list[BaseException] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -125,11 +129,15 @@ def run(
     stop: StopSignal,
     logs: LogStore,
     patience: Patience | None = None,
+    facts_of: Callable[[Order], Mapping[str, str]] = lambda _: {},
 ) -> tuple[CellOutcome, ...]:
-    """Runs all cells; returns an outcome for each, in the order they came. No worker outlives the call."""
+    """Runs all cells; returns an outcome for each, in the order they came. No worker outlives the call.
+
+    `facts_of` gives what the host knows of an order's environment; it goes into every outcome of that order.
+    """
     queue = Queue(orders)
     cells = [(index, order, cell) for index, order in enumerate(orders) for cell in order.cells]
-    shared = Shared(engine, timeout_s, patience or Patience(), logs, stop, queue, on_event)
+    shared = Shared(engine, timeout_s, patience or Patience(), logs, stop, queue, on_event, facts_of)
     slots = [threading.Thread(target=Slot(n, shared).work, name=f"slot-{n}") for n in range(min(jobs, len(cells)))]
     try:
         for slot in slots:
@@ -298,7 +306,13 @@ class Slot:
             match message:
                 case Ready():
                     versions = message.environment.model_dump()
-                    self.facts = {**NO_FACTS, **versions, **worker.facts}
+                    held = versions["vllm"].partition("+")[0]
+                    if held != order.environment and held and _RELEASE.fullmatch(order.environment):
+                        raise OrderBroken(
+                            f"the environment for vllm {order.environment} holds vllm {held}: its results would carry "
+                            "the wrong name; correct the lock or the image"
+                        )
+                    self.facts = {**NO_FACTS, **versions, **self.shared.facts_of(order), **worker.facts}
                     self.shared.emit(
                         WorkerReady(
                             slot=self.number,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import date
 
 from runner.matrix import KnownIssue
-from runner.model import CellResult, State, Verdict
+from runner.model import CellResult, Overflow, State, Verdict
 
 _DEATHS = frozenset({State.CRASH, State.OOM, State.TIMEOUT})
 
@@ -14,8 +14,9 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     """The result with its verdict.
 
     `xfail` needs everything bad in the cell to be covered: a new failure never hides behind an old one in it.
-    `xpass` is a pass where an entry expects trouble. All else keeps its state, and the reason says why an entry that
-    speaks of this cell did not count. Without entries (`--no-known`) the verdict is the naked state.
+    `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds. All else keeps its
+    state, and the reason says why an entry that speaks of this cell did not count. Without entries (`--no-known`) the
+    verdict is the naked state.
     """
     naked = replace(result, verdict=Verdict(result.state.value), known="")
     matching = [entry for entry in known if entry.selector.matches(result.axes)]
@@ -23,19 +24,28 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     if result.state is State.PASS:
         if not entries:
             return naked
-        reason = f"{_links(entries)} is known here as {entries[0].state}, but the cell passes: take the entry out"
-        return replace(naked, verdict=Verdict.XPASS, known=_links(entries), reason=reason)
+        return _surprise(naked, entries, f"{entries[0].state}, but the cell passes")
     if not result.state.bad:
         return naked
     uncovered = _uncovered(result, entries)
     if not uncovered:
+        if result.state is State.OVERFLOW and (gone := _gone(result, entries)):
+            buffers = ", ".join(buffer for _, buffer in gone)
+            return _surprise(naked, [entry for entry, _ in gone], f"overflow in {buffers}, which holds")
         return replace(naked, verdict=Verdict.XFAIL, known=_links(_holding(result, entries)))
-    if entries and len(uncovered) < len(_bad(result)):
+    if entries and _holding(result, entries):
         return _note(naked, f"{_links(entries)} does not cover {', '.join(uncovered)}")
     for entry in matching:
         if entry.until is not None and today > entry.until and entry.state in _bad(result).values():
             return _note(naked, f"the known issue {entry.issue} has expired on {entry.until}")
     return naked
+
+
+def _surprise(naked: CellResult, entries: Sequence[KnownIssue], what: str) -> CellResult:
+    links = _links(entries)
+    return replace(
+        naked, verdict=Verdict.XPASS, known=links, reason=f"{links} is known here as {what}: take the entry out"
+    )
 
 
 def _bad(result: CellResult) -> dict[str, State]:
@@ -48,25 +58,45 @@ def _bad(result: CellResult) -> dict[str, State]:
     return bad if result.state in bad.values() else {"the cell": result.state, **bad}
 
 
+def _covers(entry: KnownIssue, overflow: Overflow) -> bool:
+    return (not entry.buffer or overflow.buffer in entry.buffer) and (not entry.how or overflow.how in entry.how)
+
+
 def _holding(result: CellResult, entries: Sequence[KnownIssue]) -> list[KnownIssue]:
     """The entries that explain something in this cell."""
-    shown = {overflow.how for overflow in result.overflow}
     states = set(_bad(result).values())
-    return [entry for entry in entries if entry.state in states and (not entry.how or shown & set(entry.how))]
+    return [
+        entry
+        for entry in entries
+        if entry.state in states and (not result.overflow or any(_covers(entry, one) for one in result.overflow))
+    ]
 
 
 def _uncovered(result: CellResult, entries: Sequence[KnownIssue]) -> list[str]:
-    """The names of what is bad and no entry explains; each way in which a buffer showed itself must be covered too."""
-    shown = {case.name: {overflow.how for overflow in case.overflow} for case in result.cases}
-    shown["the cell"] = {overflow.how for overflow in result.overflow}
+    """The names of what is bad and no entry explains; each overflow of a case must be covered."""
+    shown = {case.name: case.overflow for case in result.cases} | {"the cell": result.overflow}
     names = []
     for name, state in _bad(result).items():
         fitting = [entry for entry in entries if entry.state is state]
-        ways = {how for entry in fitting for how in entry.how}
-        anyway = any(not entry.how for entry in fitting)
-        if not (anyway or (shown[name] and shown[name] <= ways)):
+        if state is State.OVERFLOW and shown[name]:
+            names += [
+                f"{name} ({one.buffer} {one.how})"
+                for one in shown[name]
+                if not any(_covers(entry, one) for entry in fitting)
+            ]
+        elif not any(not entry.buffer and not entry.how for entry in fitting):
             names.append(name)
     return names
+
+
+def _gone(result: CellResult, entries: Sequence[KnownIssue]) -> list[tuple[KnownIssue, str]]:
+    """The entries that name a buffer, and the buffer, where it did not overflow."""
+    return [
+        (entry, buffer)
+        for entry in entries
+        for buffer in entry.buffer
+        if not any(one.buffer == buffer and _covers(entry, one) for one in result.overflow)
+    ]
 
 
 def _links(entries: Sequence[KnownIssue]) -> str:

@@ -1,4 +1,4 @@
-"""events.jsonl, append-only: what happened in a run, in order. Every other file of a run can be rebuilt from it."""
+"""events.jsonl, append-only: what happened in a run, in order. With plan.json it is all that reports need."""
 
 import re
 from datetime import UTC, datetime

@@ -1,6 +1,7 @@
 """What this machine runs cells on: the choice of an engine, and the engine itself, ready for a plan."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from runner.engines.docker import DockerEngine
 from runner.engines.local import LocalEngine
 from runner.environments import daemon
 from runner.environments.image import ensure_image
-from runner.environments.recipe import recipe_for, shipped
+from runner.environments.recipe import digest, recipe_for, shipped
 from runner.environments.venv import ensure_local
 from runner.errors import MachineError
 from runner.matrix import Matrix
@@ -34,8 +35,9 @@ def choose(engine: EngineName) -> Machine:
     found = daemon.examine()
     if found.answers:
         why = "as asked" if engine is EngineName.DOCKER else f"a Docker daemon answers (version {found.version})"
-        archs = frozenset(device.arch for device in devices.discover().devices)
-        return Machine(engine=EngineName.DOCKER, why=why, device_archs=archs)
+        gpus = devices.discover()
+        seen = ", ".join(sorted({device.arch for device in gpus.devices})) or f"none ({gpus.reason})"
+        return Machine(engine=EngineName.DOCKER, why=f"{why}; GPUs: {seen}", devices=gpus.devices)
     if engine is EngineName.DOCKER:
         raise MachineError(f"--engine docker: {found.trouble}: {found.advice}")
     return Machine(engine=EngineName.LOCAL, why=f"Docker: {found.trouble}")
@@ -44,7 +46,8 @@ def choose(engine: EngineName) -> Machine:
 def default_jobs() -> int:
     """One worker per core, and no more than memory holds."""
     cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    memory = int(available[1]) * 1024 if available else BYTES_PER_WORKER
     return max(1, min(cores, memory // BYTES_PER_WORKER))
 
 
@@ -53,6 +56,7 @@ def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: s
     """The engine with the environments of all orders built; whatever it started is gone afterwards."""
     cases = shipped("cases")
     engine: Engine
+    client = None
     if on.engine is EngineName.LOCAL:
         pythons = {order.environment: local_python(chart, order, say) for order in orders}
         engine = LocalEngine(python_for=pythons.__getitem__, worker=WORKER, cases=cases)
@@ -68,6 +72,22 @@ def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: s
         yield engine
     finally:
         engine.close()
+        if client:
+            client.close()
+
+
+def facts_of(chart: Matrix, on: Machine) -> Callable[[Order], dict[str, str]]:
+    """What results say of where an order ran, besides what its worker says."""
+    cases = digest(shipped("cases"), WORKER)
+    found = {device.arch: device for device in on.devices}
+
+    def facts(order: Order) -> dict[str, str]:
+        recipe = recipe_for(chart, order.environment)
+        about = {"recipe_digest": recipe.digest, "cases_digest": cases}
+        device = found.get(str(order.cells[0].axes["arch"])) if order.evidence is Evidence.DEVICE else None
+        return about | ({"gpu": device.name, "driver": device.driver} if device else {})
+
+    return facts
 
 
 def local_python(chart: Matrix, order: Order, say: Say) -> Path:
@@ -76,13 +96,10 @@ def local_python(chart: Matrix, order: Order, say: Say) -> Path:
 
 
 def docker_image(client: docker.DockerClient, chart: Matrix, order: Order, say: Say) -> str:
-    """The name of an order's image, which is built where it is not there; one for a GPU has to be there already."""
-    if order.evidence is not Evidence.DEVICE:
-        return ensure_image(client, recipe_for(chart, order.environment), say=say).tag
-    name = os.environ.get("ATTNMATRIX_CUDA_IMAGE", f"attnmatrix-cuda:{order.environment}")
-    if not client.images.list(name=name):
-        raise MachineError(
-            f"no image {name} for cells on a GPU: build it as containers/cuda.Dockerfile says, or name another one in "
-            "ATTNMATRIX_CUDA_IMAGE"
-        )
-    return name
+    """The name of an order's image, which is built where it is not there.
+
+    One for a GPU is made by hand, see containers/cuda.Dockerfile; where it is missing, its cells end as `infra`.
+    """
+    if order.evidence is Evidence.DEVICE:
+        return os.environ.get("ATTNMATRIX_CUDA_IMAGE", f"attnmatrix-cuda:{order.environment}")
+    return ensure_image(client, recipe_for(chart, order.environment), say=say).tag

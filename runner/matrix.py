@@ -37,13 +37,15 @@ class Rule:
 class KnownIssue:
     """The cells that `selector` matches are expected to end in `state`.
 
-    Where `how` is not empty, the entry holds only for a cell each of whose overflows showed in one of these ways.
+    `buffer` and `how`, where not empty, say of which overflows the entry speaks. It covers no others; where it names
+    buffers it expects each of them in each of its cells.
     """
 
     selector: Selector
     state: State
     issue: str
     because: str
+    buffer: tuple[str, ...] = ()
     how: tuple[How, ...] = ()
     until: date | None = None
     """The last day on which the entry counts."""
@@ -83,7 +85,13 @@ def load(path: Path) -> Matrix:
         rules=tuple(Rule(selector=s, because=r.because) for s, r in zip(excluded, document.rules, strict=True)),
         known=tuple(
             KnownIssue(
-                selector=s, state=State(k.state), how=tuple(k.how), issue=k.issue, because=k.because, until=k.until
+                selector=s,
+                state=State(k.state),
+                buffer=tuple(k.buffer),
+                how=tuple(k.how),
+                issue=k.issue,
+                because=k.because,
+                until=k.until,
             )
             for s, k in zip(known, document.known, strict=True)
         ),

@@ -37,10 +37,10 @@ def check(source: Source, axes: AxisValues) -> None:
         source.mistake(("axes",), f"the axes make {size:,} cells; more than {MAX_CELLS:,} are not run", usable=True)
     _references(source, axes)
     for i, entry in enumerate(source.items("known")):
-        if isinstance(entry, dict) and "how" in entry and entry.get("state") in PRODUCT_STATES - {"overflow"}:
-            source.mistake(
-                ("known", i, "how"), f"{place_name(('known', i, 'how'))} goes only with state overflow", key=True
-            )
+        if isinstance(entry, dict) and entry.get("state") in PRODUCT_STATES - {"overflow"}:
+            for key in entry.keys() & {"buffer", "how"}:
+                where = place_name(("known", i, key))
+                source.mistake(("known", i, key), f"{where} goes only with state overflow", key=True)
     for tier in source.mapping("tiers"):
         for i, text in enumerate(source.items("tiers", tier)):
             at = ("tiers", tier, i)

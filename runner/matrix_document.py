@@ -34,6 +34,13 @@ Hows = Annotated[
     WithJsonSchema({"anyOf": [_HOW, {"type": "array", "minItems": 1, "items": _HOW}]}),
 ]
 
+_BUFFER = {"type": "string", "minLength": 1}
+Buffers = Annotated[
+    list[Text],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [_BUFFER, {"type": "array", "minItems": 1, "items": _BUFFER}]}),
+]
+
 # What a selector wants of an axis is checked against the axis itself, in matrix_checks.py; this is for editors.
 _NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]}
 _COUNTS = {
@@ -121,9 +128,10 @@ class Known(_Strict):
 
     where: Where
     state: Literal["crash", "oom", "timeout", "overflow", "fail"]  # PRODUCT_STATES, which a type cannot be made from
-    how: Hows = Field(
-        default=[], description="For overflow: the entry holds only if every overflow of the cell has one of these."
+    buffer: Buffers = Field(
+        default=[], description="For overflow: only of these buffers; each of them is expected in every cell."
     )
+    how: Hows = Field(default=[], description="For overflow: only one that showed in one of these ways.")
     issue: Annotated[str, Field(pattern=ISSUE)] = Field(description="The link to the issue, or a page under docs/.")
     because: Text
     until: Day | None = Field(default=None, description="The last day on which the entry counts, as 2027-01-31.")

@@ -11,6 +11,10 @@ from typing import Any
 
 AxisValue = str | int
 
+ENVIRONMENT = ("vllm", "flashinfer", "torch", "image_digest", "gpu", "driver", "recipe_digest", "cases_digest")
+"""What a result says of where it was obtained: versions, Docker's id of the image, the GPU and its driver, and the
+digests of what the environment was built from and of the cases that ran."""
+
 
 class Fault(StrEnum):
     """Whose fault a bad state is."""
@@ -206,7 +210,7 @@ class CellResult:
     known: str = ""
     """The link of the known issue that explains this verdict; empty where none does."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """vllm, flashinfer, torch, image_digest, gpu, driver: empty strings where there is none."""
+    """What the names in ENVIRONMENT say; empty strings where there is nothing to say."""
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """What vLLM chose by itself: backend, prefill_kernel, decode_kernel, hybrid, kv_spec, block_size, cudagraph."""
 

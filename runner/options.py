@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from runner.devices import Device
 from runner.select import Shard
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -46,7 +47,11 @@ class Machine:
 
     engine: EngineName
     why: str
-    device_archs: frozenset[str] = frozenset()
+    devices: tuple[Device, ...] = ()
+
+    @property
+    def device_archs(self) -> frozenset[str]:
+        return frozenset(device.arch for device in self.devices)
 
 
 def default_matrix() -> Path:

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from runner.model import CaseResult, CellOutcome, CellResult, Death, Fault, Overflow, State, Verdict
 
+INTERNAL_ERROR = 70
+"""What the worker's child ends with when pytest or our own plugin broke: harness trouble, see runner/worker.py."""
+
 BADNESS = {state: position for position, state in enumerate(State)}
 VERDICT_ORDER = {
     verdict: position
@@ -66,6 +69,8 @@ def _death(death: Death, outcome: CellOutcome) -> tuple[State, str]:
         state, what = State.OOM, "killed for memory"
     elif death.signal:
         state, what = State.CRASH, f"killed by {death.signal}"
+    elif death.exit_code == INTERNAL_ERROR:
+        state, what = State.MISSING, f"pytest could not finish the cell (exit code {INTERNAL_ERROR}), see its log"
     elif death.exit_code:
         state, what = State.CRASH, f"the process ended by itself with exit code {death.exit_code}"
     else:

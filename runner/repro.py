@@ -8,7 +8,8 @@ from pathlib import Path
 
 from runner import matrix, output, select
 from runner import plan as planning
-from runner.engines.docker import INSIDE, TMPFS, user
+from runner.engines.docker import INSIDE, MEMORY, PIDS, TMPFS, user
+from runner.engines.local import FIXED, environment
 from runner.environments import daemon
 from runner.environments.recipe import shipped
 from runner.errors import UsageError
@@ -42,7 +43,8 @@ def run(cell_id: str, *, matrix_file: Path, engine: EngineName) -> int:
         command = [*_container(file), *gpus, image, "python3", *inside]
     output.emit(shlex.join(command))
     sys.stdout.flush()
-    return subprocess.run(command, check=False).returncode
+    env = {**environment(), "COLUMNS": os.environ.get("COLUMNS", "120")} if on.engine is EngineName.LOCAL else None
+    return subprocess.run(command, check=False, env=env).returncode
 
 
 def _pytest(cases: Path | str, cells: Path | str, cell_id: str) -> list[str]:
@@ -53,9 +55,11 @@ def _pytest(cases: Path | str, cells: Path | str, cell_id: str) -> list[str]:
 def _container(cells: Path) -> list[str]:
     """`docker run` with the walls that a worker's container has."""
     walls = ["--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", f"--user={user()}"]
+    limits = [f"--pids-limit={PIDS}", f"--memory={MEMORY}", f"--memory-swap={MEMORY}"]
     scratch = [f"--tmpfs={path}:{options.format(size='1g')}" for path, options in TMPFS.items()]
     mounts = [f"{shipped('cases').resolve()}:{INSIDE}/cases:ro", f"{cells}:{INSIDE}/cells.json:ro"]
     volumes = [word for mount in mounts for word in ("--volume", mount)]
     # HOME is where caches go; a terminal's width is for pytest
-    variables = ["--env=HOME=/tmp", f"--env=COLUMNS={os.environ.get('COLUMNS', '120')}", f"--workdir={INSIDE}"]
-    return ["docker", "run", "--rm", *walls, *scratch, *volumes, *variables]
+    given = {**FIXED, "HOME": "/tmp", "COLUMNS": os.environ.get("COLUMNS", "120")}  # noqa: S108 - in the container
+    variables = [f"--env={name}={value}" for name, value in given.items()]
+    return ["docker", "run", "--rm", *walls, *limits, *scratch, *volumes, *variables, f"--workdir={INSIDE}"]

@@ -14,14 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from runner import expectations, outcome
 from runner.errors import MachineError, UsageError
 from runner.matrix import KnownIssue
-from runner.model import CaseResult, Cell, CellOutcome, CellResult, State, Verdict
+from runner.model import ENVIRONMENT, CaseResult, Cell, CellOutcome, CellResult, State, Verdict
 from runner.plan import Planned
 
 NAME = "results.json"
 SCHEMA = Path(__file__).with_name("results.schema.json")
-
-ENVIRONMENT = ("vllm", "flashinfer", "torch", "image_digest", "gpu", "driver")
-"""What `environment` always says; an empty string where there is none."""
 
 _ROW = TypeAdapter(CellResult)
 _ROWS = TypeAdapter(tuple[CellResult, ...])

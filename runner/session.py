@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,14 @@ from runner import __version__, dispatch, journal, matrix, outcome, output, resu
 from runner import plan as planning
 from runner.engines.base import Engine
 from runner.logs import LogStore
-from runner.machine import choose, default_jobs, open_engine
+from runner.machine import choose, default_jobs, facts_of, open_engine
 from runner.model import (
     Cell,
     CellFinished,
     CellOutcome,
     CellResult,
     Event,
+    Order,
     RunFinished,
     RunStarted,
     WorkerReady,
@@ -48,15 +49,16 @@ def run(options: RunOptions) -> int:
     directory = rundir.create(options.out)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
+    rundir.link_latest(directory)
     stop = StopSignal()
     with open_engine(on, chart, plan.orders, directory.run_id, display.note) as engine, stop.on_signals():
         for left_over in engine.sweep():
             display.note(f"removed what a dead run left: {left_over}")
-        outcomes = _dispatch(plan, engine, options, directory, stop, _Watch(display, plan, judge))
+        watch = _Watch(display, plan, judge)
+        outcomes = _dispatch(plan, engine, facts_of(chart, on), options, directory, stop, watch)
     rows = judge(plan.planned, outcomes)
     code = outcome.exit_code((row.verdict for row in rows), interrupted=stop.requested)
     files.write(directory.path, rows, exit_code=code, title=directory.run_id)
-    rundir.link_latest(directory)
     _show(rows, code, directory.path, as_json=options.json)
     return code
 
@@ -67,8 +69,9 @@ def report(run_directory: Path, *, json: bool) -> int:
         rows = results.read(run_directory)
     else:
         plan = planning.from_json((run_directory / PLAN).read_bytes())
-        judge = _judge(matrix.load(run_directory / MATRIX_COPY).known, default_matrix())
         events = journal.read(run_directory / EVENTS)
+        naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
+        judge = _judge(() if naked else matrix.load(run_directory / MATRIX_COPY).known, default_matrix())
         rows = judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
     code = outcome.exit_code(row.verdict for row in rows)
     if run_directory.is_dir():
@@ -105,6 +108,7 @@ class _Watch:
 def _dispatch(
     plan: planning.Plan,
     engine: Engine,
+    facts: Callable[[Order], Mapping[str, str]],
     options: RunOptions,
     directory: rundir.RunDirectory,
     stop: StopSignal,
@@ -128,6 +132,7 @@ def _dispatch(
             on_event=on_event,
             stop=stop,
             logs=LogStore(directory.path),
+            facts_of=facts,
         )
         events.append(RunFinished(stopped=stop.requested))
     return outcomes

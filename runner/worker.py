@@ -364,8 +364,9 @@ class Watch:
                 elif kind == "begin":
                     self.begun = body
                 else:
-                    self.waiting.remove(body["name"])
-                    self.host.say("case", cell=self.cell_id, **body)
+                    case = {**body, "cell": self.cell_id}  # whatever the cell's own process wrote there
+                    self.waiting.remove(case["name"])
+                    self.host.say("case", **case)
             except (ValueError, AttributeError, TypeError, KeyError):
                 self.log.feed(b"[attnmatrix: the cell wrote something unreadable into its result pipe]\n")
         self.lines.ready.clear()
@@ -406,6 +407,8 @@ def blame(death: dict[str, Any]) -> tuple[str, str]:
         return "oom", "killed by the kernel for memory"
     if death["signal"]:
         return "crash", f"killed by {death['signal']}"
+    if death["exit_code"] == INTERNAL_ERROR:
+        return "missing", f"pytest could not finish the cell (exit code {INTERNAL_ERROR})"
     return "crash", f"the process ended with exit code {death['exit_code']}"
 
 

@@ -27,6 +27,7 @@ RUN, OWNER = "attnmatrix.run", "attnmatrix.owner"  # labels
 INSIDE = "/attnmatrix"
 NOBODY = "65534:65534"
 PIDS = 512
+MEMORY = "8g"
 
 # Triton and torch.compile build shared objects in a cache below HOME and load them, so /tmp may hold code.
 TMPFS = {"/tmp": "rw,exec,nosuid,nodev,size={size},mode=1777"}  # noqa: S108 - a path in the container
@@ -46,7 +47,7 @@ class DockerEngine:
         worker: Path,
         cases: Path,
         env: Mapping[str, str] | None = None,
-        memory: str = "8g",
+        memory: str = MEMORY,
         scratch: str = "1g",
     ) -> None:
         self._client, self._image_for, self._run_id = client, image_for, run_id

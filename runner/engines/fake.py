@@ -26,7 +26,7 @@ Step = Message | Silence | Exit | EngineGone | CannotStart | ProtocolError
 Play = Callable[[str, float], Iterable[Step]]
 """What a worker does when it is given a cell: from its id and its time limit to what `receive` returns or raises."""
 
-READY = Ready(environment=Versions(vllm="0", torch="0", flashinfer="0"), import_s=0.0)
+READY = Ready(environment=Versions(vllm="", torch="0", flashinfer="0"), import_s=0.0)
 
 
 def passes(cell: str, _timeout_s: float) -> Iterable[Step]:

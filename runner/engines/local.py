@@ -32,6 +32,11 @@ MARK = "ATTNMATRIX_WORKER"  # inherited by all that a worker starts: how its pro
 FOLDER = "attnmatrix-worker-"
 
 
+def environment() -> dict[str, str]:
+    """The environment variables of a worker, less what is its own."""
+    return {key: os.environ[key] for key in PASSED if key in os.environ} | FIXED
+
+
 class LocalEngine:
     """Starts `python worker.py` with the Python of each environment."""
 
@@ -47,7 +52,7 @@ class LocalEngine:
     ) -> None:
         self._python_for = python_for
         self._command = ["-u", str(worker.resolve()), "--cases", str(cases.resolve())]
-        self._env = {**{key: os.environ[key] for key in PASSED if key in os.environ}, **FIXED, **(env or {})}
+        self._env = {**environment(), **(env or {})}
         self._owner = str(Owner.current())
 
     def start(self, order: Order) -> "LocalWorker":

@@ -24,6 +24,11 @@ class Recipe:
     check: Path
 
     @property
+    def digest(self) -> str:
+        """Of all of it: what results record, and the same for a venv and an image."""
+        return digest(self.lock, self.plugin, self.check)
+
+    @property
     def python(self) -> str:
         """The Python that the lock is for, such as `3.11`."""
         found = _PYTHON.search(self.lock.read_text())

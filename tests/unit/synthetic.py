@@ -49,6 +49,8 @@ def cell(state: State = State.PASS, *cases: CaseResult, **fields) -> CellResult:
             "image_digest": "",
             "gpu": "",
             "driver": "",
+            "recipe_digest": "",
+            "cases_digest": "",
         },
         resolved={"backend": "FLASHINFER"},
     )

@@ -11,6 +11,7 @@ import pytest
 
 import runner
 from runner import cli, machine
+from runner.devices import Device
 from runner.errors import MachineError, NothingSelected, RunnerError, StoppedEarly, UsageError
 from runner.options import DEFAULT_TIMEOUT_S, EngineName, Machine, RunOptions
 from runner.select import Shard
@@ -162,7 +163,8 @@ def test_a_filter_that_matches_nothing_is_exit_5_with_the_nearest_names(capsys: 
 def test_plan_shows_groups_reasons_and_the_sum(
     session: FakeSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    on = Machine(engine=EngineName.DOCKER, why="it answers", device_archs=frozenset({"sm100"}))
+    gpu = Device(index=0, uuid="GPU-1", name="B200", arch="sm100", memory_mib=183_000, driver="580.1")
+    on = Machine(engine=EngineName.DOCKER, why="it answers", devices=(gpu,))
     monkeypatch.setattr(machine, "choose", lambda _: on)
     assert cli.main(["plan"]) == 0
     shown = capsys.readouterr()

@@ -16,7 +16,7 @@ from runner.engines.base import CannotStart, EngineGone
 from runner.engines.fake import READY, Exit, FakeEngine, Silence, Step, passes
 from runner.errors import MachineError
 from runner.logs import LogStore
-from runner.messages import Broken, Case, DeathBody, Done, Log, ProtocolError
+from runner.messages import Broken, Case, DeathBody, Done, Log, ProtocolError, Ready, Versions
 from runner.model import (
     CaseReported,
     Cell,
@@ -51,7 +51,7 @@ class Bench:
         self.events: list[Event] = []
         self.patience = dispatch.Patience(grace_s=0.05, start_s=0.2, engine_wait_s=0.001)
 
-    def run(self, *orders: Order, jobs: int = 1, timeout_s: float = 0.05) -> dict[str, CellOutcome]:
+    def run(self, *orders: Order, jobs: int = 1, timeout_s: float = 0.05, facts_of=None) -> dict[str, CellOutcome]:
         outcomes = dispatch.run(
             orders,
             engine=self.engine,
@@ -61,6 +61,7 @@ class Bench:
             stop=self.stop,
             logs=LogStore(self.folder),
             patience=self.patience,
+            facts_of=facts_of or (lambda _: {}),
         )
         assert [o.cell.id for o in outcomes] == [cell.id for order in orders for cell in order.cells]
         finished = [event.outcome for event in self.seen(CellFinished)]
@@ -102,12 +103,14 @@ def test_the_facts_of_a_cell_arrive_in_its_outcome(bench: Bench) -> None:
     assert outcome.log == "cells/a/attempt-1.log"
     assert (bench.folder / outcome.log).read_text() == "hello\n"
     assert outcome.environment == {
-        "vllm": "0",
+        "vllm": "",
         "flashinfer": "0",
         "torch": "0",
         "image_digest": "sha256:fake",
         "gpu": "",
         "driver": "",
+        "recipe_digest": "",
+        "cases_digest": "",
     }
     assert [type(event) for event in bench.events] == [
         WorkerStarting,
@@ -145,6 +148,17 @@ def test_orders_that_differ_in_evidence_share_a_worker_unless_one_wants_the_devi
     outcomes = bench.run(cpu, emulated, device)
     assert len(bench.engine.workers) == 2
     assert [outcomes[name].evidence for name in "abc"] == [Evidence.CPU, Evidence.EMULATED, Evidence.DEVICE]
+
+
+def test_an_environment_that_holds_another_release_runs_nothing_under_the_wrong_name(bench: Bench) -> None:
+    other = Ready(environment=Versions(vllm="0.31.0+cpu", torch="0", flashinfer="0"), import_s=0.0)
+    bench.engine = FakeEngine(openings=[[other]])
+    assert "holds vllm 0.31.0" in bench.run(order("a"))["a"].infra
+
+
+def test_what_the_host_knows_of_an_environment_is_in_every_outcome(bench: Bench) -> None:
+    outcomes = bench.run(order("a"), facts_of=lambda order: {"recipe_digest": f"of {order.environment}"})
+    assert outcomes["a"].environment["recipe_digest"] == "of 0.32.0"
 
 
 def test_no_cells_start_nothing(bench: Bench) -> None:

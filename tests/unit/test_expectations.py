@@ -74,6 +74,22 @@ def test_a_new_way_of_overflowing_does_not_hide_behind_a_known_one():
     assert judged(both, known(how=(How.RAISED,)), known(how=(How.SILENT,))).verdict is Verdict.XFAIL
 
 
+def test_a_new_buffer_does_not_hide_behind_a_known_one():
+    two = cell(State.OVERFLOW, overflowed(INDPTR, overflow(), overflow(buffer="brand_new")))
+    result = judged(two, known(buffer=("paged_kv_indptr",)))
+    assert result.verdict is Verdict.OVERFLOW
+    assert f"does not cover {INDPTR} (brand_new raised)" in result.reason
+    assert judged(two, known(buffer=("paged_kv_indptr", "brand_new"))).verdict is Verdict.XFAIL
+
+
+def test_a_named_buffer_that_holds_is_a_surprise_beside_one_that_does_not():
+    one = cell(State.OVERFLOW, overflowed(INDPTR, overflow()))
+    mask = known(buffer=("draft_mask",), issue="https://example.org/mask")
+    result = judged(one, known(buffer=("paged_kv_indptr",)), mask)
+    assert (result.verdict, result.known) == (Verdict.XPASS, "https://example.org/mask")
+    assert "draft_mask" in result.reason
+
+
 def test_a_new_failure_does_not_hide_behind_a_known_overflow_of_the_same_cell():
     failed = CaseResult(name="test_other", state=State.FAIL, message="no")
     result = judged(cell(State.OVERFLOW, overflowed(), failed), known())

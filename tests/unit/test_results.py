@@ -12,7 +12,7 @@ from runner import results
 from runner.conditions import Selector
 from runner.errors import MachineError, UsageError
 from runner.matrix import KnownIssue
-from runner.model import CaseResult, Cell, CellOutcome, CellResult, Evidence, State, Verdict
+from runner.model import ENVIRONMENT, CaseResult, Cell, CellOutcome, CellResult, Evidence, State, Verdict
 from runner.plan import Planned
 from tests.loads import SOLO
 from tests.unit import synthetic
@@ -55,7 +55,7 @@ def test_every_planned_cell_has_a_result_in_the_order_of_the_plan():
 
 def test_an_environment_always_names_the_same_things():
     (row,) = build([planned("a")], [ran("a", PASSED, environment={"vllm": "0.32.0"})])
-    assert row.environment == {**dict.fromkeys(results.ENVIRONMENT, ""), "vllm": "0.32.0"}
+    assert row.environment == {**dict.fromkeys(ENVIRONMENT, ""), "vllm": "0.32.0"}
 
 
 def test_known_issues_are_applied():
@@ -106,7 +106,7 @@ def test_a_row_has_every_field_of_the_contract():
     contract |= {"repro", "environment", "resolved"}
     row = json.loads(results.to_json([synthetic.cell()]))[0]
     assert set(row) == contract | {"known"} == {field.name for field in fields(CellResult)}
-    assert set(row["environment"]) == set(results.ENVIRONMENT)
+    assert set(row["environment"]) == set(ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
