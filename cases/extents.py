@@ -9,6 +9,7 @@ import linecache
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ import torch
 from cases import reference, vllm_api
 from cases.stand_ins import OutOfRange
 from cases.verdicts import Batch, Overflow
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,22 @@ def _batch(requests: list[tuple[int, int]]) -> Batch:
     return Batch(tuple(q for q, _ in requests), tuple(s for _, s in requests))
 
 
-def _storages(builder: Any) -> dict[str, tuple[int, int, int]]:
-    """Every tensor the builder owns, found by walking it: name -> (address, bytes of storage, first dimension)."""
+@dataclass(frozen=True)
+class _Storage:
+    """Where a tensor was, how long, and the tensor itself: another one under the same name is another allocation."""
+
+    tensor: torch.Tensor
+    address: int
+    size: int
+    length: int
+
+
+def _storages(builder: Any) -> dict[str, _Storage]:
+    """Every tensor the builder owns, found by walking it; names such as `paged_kv_indptr.gpu`."""
     return {
-        name: (tensor.data_ptr(), tensor.untyped_storage().nbytes(), tensor.shape[0] if tensor.dim() else 1)
+        name: _Storage(
+            tensor, tensor.data_ptr(), tensor.untyped_storage().nbytes(), tensor.shape[0] if tensor.dim() else 1
+        )
         for name, tensor in _tensors("", vars(builder))
     }
 
@@ -154,24 +169,35 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield from _tensors(name, {"cpu": value.cpu, "gpu": value.gpu})
 
 
-def _resized(
-    before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, int, int]], need: Need, batch: Batch
-) -> Iterator[Overflow]:
-    for name, (address, size, length) in before.items():
-        if name in after and after[name][:2] != (address, size):
-            buffer = name.split(".")[0]
-            detail = f"its storage went from {size} to {after[name][1]} bytes under a view, nothing was raised"
-            yield Overflow(buffer, REQUIRED[buffer](need), length, "resized", batch, detail)
+def _resized(before: dict[str, _Storage], after: dict[str, _Storage], need: Need, batch: Batch) -> Iterator[Overflow]:
+    """Buffers whose storage moved under a view, being too short; a builder may replace one by a longer one."""
+    for name, old in before.items():
+        new = after.get(name)
+        moved = new is not None and new.tensor is old.tensor and (new.address, new.size) != (old.address, old.size)
+        if not moved:
+            continue
+        buffer = name.split(".")[0]
+        assert buffer in REQUIRED, f"the storage of {buffer} moved during a build, and the audit knows no need for it"
+        detail = f"its storage went from {old.size} to {new.size} bytes under a view, nothing was raised"
+        if REQUIRED[buffer](need) > old.length:
+            yield Overflow(buffer, REQUIRED[buffer](need), old.length, "resized", batch, detail)
 
 
-def _raised(error: Exception, storages: dict[str, tuple[int, int, int]], need: Need, batch: Batch) -> Overflow | None:
-    """The buffer that the failing statement names, if it is too small for the batch; None blames something else."""
-    allocated = {name.split(".")[0]: length for name, (_, _, length) in storages.items()}
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        statement = _statement(frame)
-        for buffer in REQUIRED.keys() & allocated.keys():
-            required = REQUIRED[buffer](need)
-            if buffer in statement and required > allocated[buffer]:
+def _raised(error: Exception, storages: dict[str, _Storage], need: Need, batch: Batch) -> Overflow | None:
+    """The buffer that vLLM's failing statement names, if it is too short for the batch; None blames something else.
+
+    The statement is the innermost one of vLLM, or one in the same file that led to it: a helper that copies into a
+    buffer knows it by another name. Only what torch and numpy raise for a wrong size counts, and nothing of ours.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    if not isinstance(error, (ValueError, RuntimeError, IndexError)) or Path(frames[-1].filename).parent == HERE:
+        return None
+    allocated = {name.split(".")[0]: storage.length for name, storage in storages.items()}
+    inside = next((frame.filename for frame in reversed(frames) if "vllm" in Path(frame.filename).parts), "")
+    for frame in reversed(frames):
+        statement = _statement(frame) if frame.filename == inside else ""
+        for buffer, required_for in REQUIRED.items():
+            if buffer in statement and buffer in allocated and (required := required_for(need)) > allocated[buffer]:
                 detail = f"{type(error).__name__}: {error}"
                 return Overflow(buffer, required, allocated[buffer], "raised", batch, detail)
     return None

@@ -15,19 +15,33 @@ others = pytest.mark.cell(backend=["flash_attn", "triton_attn", "flex_attention"
 
 
 def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
-    """Overflowed with the first overflow of each buffer and kind over all batches, cut down to its smallest batch."""
+    """Overflowed with the first overflow of each buffer and kind over all batches, cut down to its smallest batch.
+
+    A batch that vLLM fails to build for another reason does not hide what others showed: it is told beside that.
+    """
     first: dict[tuple[str, str], Overflow] = {}
+    trouble: Exception | None = None
     for n in named:
-        for overflow in auditor.build(n.batch).overflows:
-            first.setdefault((overflow.buffer, overflow.how), overflow)
-    if first:
-        raise Overflowed([extents.smallest(o, auditor.cell.chunk, partial(_like, auditor, o)) for o in first.values()])
+        try:
+            for overflow in auditor.build(n.batch).overflows:
+                first.setdefault((overflow.buffer, overflow.how), overflow)
+        except Exception as error:  # noqa: BLE001 - raised below, or told
+            trouble = trouble or error
+    if not first:
+        if trouble:
+            raise trouble
+        return
+    smallest = [extents.smallest(o, auditor.cell.chunk, partial(_like, auditor, o)) for o in first.values()]
+    raise Overflowed(smallest, also=f"{type(trouble).__name__}: {trouble}" if trouble else "") from trouble
 
 
 def _like(auditor: extents.Auditor, overflow: Overflow, batch: Batch) -> Overflow | None:
     """The overflow of the same buffer and kind for another batch."""
     same = (overflow.buffer, overflow.how)
-    return next((o for o in auditor.build(batch).overflows if (o.buffer, o.how) == same), None)
+    try:
+        return next((o for o in auditor.build(batch).overflows if (o.buffer, o.how) == same), None)
+    except Exception:  # noqa: BLE001 - another fault than the one that is being cut down
+        return None
 
 
 @flashinfer

@@ -5,6 +5,8 @@ Contract (FlashInfer's XQA decode): for windows of one length the mask is [decod
 padded to whole 32-bit words, given as pairs of uint16, lowest bits first.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ import torch
 from cases import batches, extents, reference
 from cases.batches import Named
 from cases.cell import Cell
-from cases.verdicts import Overflow, Overflowed
+from cases.verdicts import Batch, Overflow, Overflowed, Substituted
 
 pytestmark = pytest.mark.cell(backend=["flashinfer"], arch=["sm90", "sm120", "sm121"], spec_k=lambda k: k > 0)
 
@@ -20,39 +22,63 @@ pytestmark = pytest.mark.cell(backend=["flashinfer"], arch=["sm90", "sm120", "sm
 def test_draft_mask_has_a_row_for_each_window(cell: Cell, auditor: extents.Auditor) -> None:
     """Windows inside a chunk and windows cut by a boundary: every decode has its rows, and their bits are causal."""
     named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
-    first: dict[str, Overflow] = {}
-    for n in [*named, *batches.split_windows(cell.load, cell.spec_k, cell.chunk)]:
-        short = too_short(auditor, n)
-        if short:
-            first.setdefault(short.buffer, short)
-    if first:
-        shows = lambda batch: too_short(auditor, Named("smaller", batch))  # noqa: E731
-        raise Overflowed([extents.smallest(o, cell.chunk, shows) for o in first.values()])
+    named += batches.split_windows(cell.load, cell.spec_k, cell.chunk)
+    masks = [Mask.of(auditor, n) for n in named]
+    assert any(mask is not None for mask in masks), "no batch had a draft mask: nothing was judged"
+    short = next((mask.short for mask in masks if mask and mask.short), None)
+    if short:
+        raise Overflowed([extents.smallest(short, cell.chunk, lambda batch: _short(auditor, batch))])
 
 
-def too_short(auditor: extents.Auditor, named: Named) -> Overflow | None:
-    """The mask's overflow for a batch, if it is too short; an assertion fails if a bit is wrong."""
-    built = auditor.build(named.batch)
-    decode = getattr(built.metadata, "decode", None)
-    if decode is None or decode.q_len_per_req <= 1:
-        return None
-    decodes = built.metadata.num_decodes
-    windows = built.need.rows.query_lens[:decodes]
-    assert decode.mask is not None, f"{named.name}: {decodes} decodes of up to {windows.max()} tokens, and no mask"
+def _short(auditor: extents.Auditor, batch: Batch) -> Overflow | None:
+    mask = Mask.of(auditor, Named("smaller", batch))
+    return mask.short if mask else None
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What was judged of one batch's mask: too short, or right."""
+
+    short: Overflow | None
+
+    @classmethod
+    def of(cls, auditor: extents.Auditor, named: Named) -> "Mask | None":
+        """None where the batch needs no mask: it has no window of drafts. An assertion fails if a bit is wrong.
+
+        Which rows decode follows from the batch: those before the first with more than 1 + k query tokens.
+        """
+        rows = extents.Need.of(named.batch, auditor.cell.chunk, auditor.deployment.spec.block_size).rows.query_lens
+        long = np.flatnonzero(rows > 1 + auditor.cell.spec_k)
+        windows = rows[: long[0]] if len(long) else rows
+        if not len(windows) or windows.max() <= 1:
+            return None
+        built = auditor.build(named.batch)
+        if built.metadata is None:
+            return None  # it raised: the case about the builder's buffers says where
+        decode = built.metadata.decode
+        if not hasattr(decode, "mask"):
+            raise Substituted(f"{named.name}: asked for decode by XQA, which takes a mask, got {type(decode).__name__}")
+        assert built.metadata.num_decodes == len(windows), (
+            f"{named.name}: {built.metadata.num_decodes} rows decode, by their lengths {len(windows)}"
+        )
+        assert decode.mask is not None, f"{named.name}: {len(windows)} decodes of up to {windows.max()} tokens, no mask"
+        ragged = len(set(windows.tolist())) > 1
+        required, found = int(windows.sum()) if ragged else len(windows), decode.mask.shape[0]
+        if found < required:
+            detail = f"a row for each {'query token' if ragged else 'decode'} is needed, nothing was raised"
+            return cls(Overflow("xqa_draft_mask", required, found, "short", named.batch, detail))
+        _assert_causal(decode.mask, windows, named.name)
+        return cls(None)
+
+
+def _assert_causal(mask: torch.Tensor, windows: reference.Ints, name: str) -> None:
+    """Every row of the packed mask shows a query token its own draft token and those before it."""
     words = -(-int(windows.max()) // 32)
-    mask = np.ascontiguousarray(extents.read(decode.mask.view(dtype=torch.int16))).view(np.uint16)
-    ragged = decode.q_cu_seq_lens is not None
-    required = int(windows.sum()) if ragged else decodes
-    if mask.shape[0] < required:
-        detail = f"a row for each {'query token' if ragged else 'decode'} is needed, nothing was raised"
-        return Overflow("xqa_draft_mask", required, mask.shape[0], "short", named.batch, detail)
-    bits = np.unpackbits(mask.reshape(-1, words * 2).view(np.uint8), axis=1, bitorder="little")
+    packed = np.ascontiguousarray(extents.read(mask.view(dtype=torch.int16))).view(np.uint16)
+    bits = np.unpackbits(packed.reshape(-1, words * 2).view(np.uint8), axis=1, bitorder="little")
     row = 0
     for window in windows.tolist():
         wanted = np.zeros((window, words * 32), dtype=bool)
         wanted[:, :window] = reference.draft_mask(window)
-        assert (bits[row : row + window] == wanted).all(), (
-            f"{named.name}: the mask of a window of {window} is not causal"
-        )
+        assert (bits[row : row + window] == wanted).all(), f"{name}: the mask of a window of {window} is not causal"
         row += window
-    return None

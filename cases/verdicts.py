@@ -32,9 +32,9 @@ class Overflow:
 
 
 class Overflowed(Exception):
-    """Buffers overran: state `overflow`."""
+    """Buffers overran: state `overflow`. `also` is what else went wrong."""
 
-    def __init__(self, overflows: Sequence[Overflow]) -> None:
+    def __init__(self, overflows: Sequence[Overflow], also: str = "") -> None:
         self.overflows = tuple(overflows)
         super().__init__(
             "; ".join(
@@ -42,6 +42,7 @@ class Overflowed(Exception):
                 + (f": {o.detail}" if o.detail else "")
                 for o in self.overflows
             )
+            + (f"; and another batch: {also}" if also else "")
         )
 
 
