@@ -5,7 +5,7 @@ least one token per request, and no sequence longer than max_model_len. Requests
 reordering makes: decodes and verify windows first, prefills last.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cases.cell import Load
 from cases.verdicts import Batch
@@ -17,6 +17,20 @@ class Named:
 
     name: str
     batch: Batch
+
+
+FEW, SHORT = 8, 1024
+"""What a row says does not depend on how many requests or tokens stand before it: more would only take longer."""
+
+
+def few_requests(load: Load) -> Load:
+    """The load with no more requests than it takes to mix them."""
+    return replace(load, max_num_seqs=min(load.max_num_seqs, FEW))
+
+
+def short_steps(load: Load) -> Load:
+    """The load with few requests, and no more tokens in a step than it takes to cut them often."""
+    return replace(few_requests(load), max_num_batched_tokens=min(load.max_num_batched_tokens, SHORT))
 
 
 def may_be_formed(batch: Batch, load: Load) -> bool:
@@ -34,6 +48,7 @@ def within_capacity(load: Load, spec_k: int, chunk: int) -> list[Named]:
     named = [Named("decode only", _each(load, 1, _inside(chunk, load, 1)))]
     if spec_k and window <= min(chunk, load.max_num_batched_tokens):
         named.append(Named("verify windows inside a chunk", _each(load, window, _inside(chunk, load, window))))
+    named.append(Named("every sequence ends with its chunk", _each(load, 1, min(chunk, load.max_model_len))))
     prefill = min(load.max_num_batched_tokens, load.max_model_len, chunk)
     named.append(Named("one prefill inside a chunk", Batch((prefill,), (prefill,))))
     return [n for n in named if may_be_formed(n.batch, load)]
@@ -53,6 +68,29 @@ def split_windows(load: Load, spec_k: int, chunk: int) -> list[Named]:
         n = min(load.max_num_seqs, load.max_num_batched_tokens // window)
         seq_lens = tuple(chunk + window - (1 + i % spec_k) for i in range(n))
         named.append(Named("verify windows cut everywhere", Batch((window,) * n, seq_lens)))
+    return [n for n in named if may_be_formed(n.batch, load)]
+
+
+def splits_that_fit(load: Load, spec_k: int, chunk: int) -> list[Named]:
+    """Batches cut by chunk boundaries that have at most max_num_seqs virtual batches: what is sized by it is enough."""
+    n, window = load.max_num_seqs // 2, 1 + spec_k
+    if n == 0:
+        return []
+    named = []
+    if spec_k:
+        cut = tuple(chunk + window - (1 + i % spec_k) for i in range(n))
+        named.append(Named("some verify windows cut", Batch((window,) * n, cut)))
+    # At the end of a page, one past it, at the end of a chunk, one past it; then a prefill cut once.
+    ends = (load.block_size, load.block_size + 1, chunk, chunk + 1)
+    decodes = tuple(min(ends[i % len(ends)], load.max_model_len) for i in range(load.max_num_seqs - 2))
+    tail = min(load.max_num_batched_tokens - len(decodes), load.max_model_len - chunk // 2, chunk)
+    batch = Batch((1,) * len(decodes) + (tail,), (*decodes, chunk // 2 + tail))
+    named.append(Named("decodes of all lengths and a prefill cut once", batch))
+    if spec_k and decodes and window < chunk // 2:
+        whole = tuple(chunk + window + i for i in range(len(decodes)))
+        tail = min(load.max_num_batched_tokens - window * len(decodes), tail)
+        batch = Batch((window,) * len(decodes) + (tail,), (*whole, chunk // 2 + tail))
+        named.append(Named("whole verify windows and a prefill cut once", batch))
     return [n for n in named if may_be_formed(n.batch, load)]
 
 

@@ -56,9 +56,10 @@ REQUIRED: dict[str, Callable[[Need], int]] = {
 
 @dataclass(frozen=True)
 class Built:
-    """One build: its metadata (None if it raised), and the buffers that overran on the way."""
+    """One build: the step it was for, its metadata (None if it raised), and the buffers that overran on the way."""
 
     need: Need
+    step: Any
     metadata: Any
     overflows: tuple[Overflow, ...]
 
@@ -90,7 +91,7 @@ class Auditor:
             overflows = (overflow,)
         if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved: start over
             self._builder = self.deployment.new_builder()
-        return Built(need, metadata, overflows)
+        return Built(need, step, metadata, overflows)
 
 
 def read(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -38,10 +38,15 @@ def virtual_batches(query_lens: Ints, seq_lens: Ints, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class Rows:
-    """The virtual batches of a step, in batch order: query tokens and keys of each row. Shapes [rows]."""
+    """The virtual batches of a step, in batch order: query tokens and keys of each row. Shapes [rows].
+
+    `request` is whose row it is, `first` the position of the first key that it may see.
+    """
 
     query_lens: Ints
     key_lens: Ints
+    request: Ints
+    first: Ints
 
 
 def rows(query_lens: Ints, seq_lens: Ints, chunk: int) -> Rows:
@@ -49,7 +54,8 @@ def rows(query_lens: Ints, seq_lens: Ints, chunk: int) -> Rows:
     local = reach(query_lens, seq_lens, chunk)
     starts = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
     ends = np.append(starts[1:], len(local.request))
-    return Rows(ends - starts, local.count[ends - 1])
+    last = ends - 1
+    return Rows(ends - starts, local.count[last], local.request[last], local.first[last])
 
 
 def slots(block_table: Ints, positions: Ints, block_size: int) -> Ints:

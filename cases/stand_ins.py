@@ -85,7 +85,12 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
             raise ContractBroken("qo_indptr does not start at 0 or falls")
         if options.get("causal") and bool((query_lens > seq_lens).any()):
             raise ContractBroken("a row has more query tokens than keys")
-        self.planned = {"indptr": paged_kv_indptr, "indices": paged_kv_indices, "last_page_len": paged_kv_last_page_len}
+        self.planned = {
+            "qo_indptr": qo_indptr,
+            "indptr": paged_kv_indptr,
+            "indices": paged_kv_indices,
+            "last_page_len": paged_kv_last_page_len,
+        }
 
 
 class BatchDecodeWithPagedKVCacheWrapper(_PagedWrapper):

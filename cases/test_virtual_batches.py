@@ -1,19 +1,14 @@
 """vLLM's split of a step into virtual batches, against chunked local attention by its definition."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from cases import batches, extents, reference, vllm_api
 from cases.cell import Cell
 
-REQUESTS = 8
-"""The split treats each request by itself; more of them than this would only take longer."""
-
 
 def test_each_query_token_reaches_exactly_its_chunk(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """The physical KV slots that each query token reads, through the virtual block table, are its chunk's up to it."""
-    load = replace(cell.load, max_num_seqs=min(cell.load.max_num_seqs, REQUESTS))
+    load = batches.few_requests(cell.load)
     for named in batches.within_capacity(load, cell.spec_k, cell.chunk) + batches.worst(load, cell.spec_k, cell.chunk):
         step = vllm_api.step(deployment, named.batch)
         local = vllm_api.split(deployment, step)

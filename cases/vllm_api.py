@@ -22,6 +22,7 @@ from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.attention.chunked_local_attention import ChunkedLocalAttention
+from vllm.platforms import current_platform
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.attention.backends import cpu_attn, flash_attn, flashinfer, flex_attention, triton_attn  # noqa: F401
 from vllm.v1.attention.backends.utils import (
@@ -69,7 +70,10 @@ def deploy(cell: Cell) -> Deployment:
     _arch.see(cell)
     if not cell.on_device:
         stand_ins.install(flashinfer)
+    _sees(cell)
     config = _config(cell)
+    if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
+        raise Substituted(f"asked for the hybrid KV-cache manager {'on' if cell.hybrid else 'off'}, vLLM turned it")
     # What profiling a GPU's memory would set: here, room for one longest sequence and two pages of each request's own.
     load = cell.load
     config.cache_config.num_gpu_blocks = 1 + -(-load.max_model_len // load.block_size) + 2 * load.max_num_seqs
@@ -96,20 +100,33 @@ def deploy(cell: Cell) -> Deployment:
     return deployment
 
 
+def _sees(cell: Cell) -> None:
+    """Substituted if vLLM's platform is not that of the cell's arch: nothing that is found would be about it."""
+    capability = current_platform.get_device_capability()
+    seen = f"sm{capability.major}{capability.minor}" if capability else "no arch"
+    if cell.arch != "cpu" and not (seen == cell.arch and current_platform.support_hybrid_kv_cache()):
+        raise Substituted(f"asked for {cell.arch} with a hybrid KV-cache manager to turn on or off, vLLM sees {seen}")
+
+
 def resolved(deployment: Deployment) -> dict[str, Any]:
     """What vLLM chose by itself."""
     builder = deployment.group.get_metadata_builder()
     native = f"{deployment.cell.backend}-native"
-    decode = getattr(builder, "flashinfer_trtllm_api_decode_kernel", None)
     return {
         "backend": deployment.group.backend.get_name().lower(),
         "prefill_kernel": "trtllm-gen" if _prefills_with_trtllm(deployment) else native,
-        "decode_kernel": decode.value if decode is not None else native,
+        "decode_kernel": decode_kernel(deployment) or native,
         "hybrid": "off" if deployment.config.scheduler_config.disable_hybrid_kv_cache_manager else "on",
         "kv_spec": type(deployment.spec).__name__,
         "block_size": deployment.spec.block_size,
         "cudagraph": builder.get_cudagraph_support(deployment.config, deployment.spec).name.lower(),
     }
+
+
+def decode_kernel(deployment: Deployment) -> str | None:
+    """The decode kernel that FlashInfer's builder settled on, `xqa` or `trtllm-gen`; None for a backend's own."""
+    kernel = getattr(deployment.group.get_metadata_builder(), "flashinfer_trtllm_api_decode_kernel", None)
+    return kernel.value if kernel is not None else None
 
 
 def _prefills_with_trtllm(deployment: Deployment) -> bool:
@@ -139,7 +156,8 @@ def step(deployment: Deployment, batch: Batch, *, shared_prefix: bool = False) -
         max_query_len=int(query_lens.max()),
         max_seq_len=int(seq_lens.max()),
         block_table_tensor=table.to(device),
-        slot_mapping=torch.zeros(int(query_lens.sum()), dtype=torch.int64, device=device),
+        # any slots do, so long as no two are the same: a builder hands them on
+        slot_mapping=torch.arange(1, 1 + int(query_lens.sum()), dtype=torch.int64, device=device),
         seq_lens_cpu_upper_bound=lens,
     )
 

@@ -1,0 +1,86 @@
+"""The parent's end of the driver: mutants in, what became of the cases out."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.mutants import CORRECTIONS, Edit, Mutant, body
+
+PROJECT = Path(__file__).parents[2]
+Verdicts = dict[str, dict[str, dict[str, Any]]]
+
+
+def python() -> Path:
+    """The environment's own Python; built if it is not there yet."""
+
+    def runner(*words: str) -> str:
+        command = [sys.executable, "-m", "runner", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT).stdout
+
+    runner("env", "build", "--engine", "local")
+    found = [
+        one for one in json.loads(runner("env", "list", "--json")) if one["kind"] == "local" and one["state"] == "whole"
+    ]
+    return PROJECT / found[0]["name"] / "bin" / "python"
+
+
+class Cases:
+    """Judges cells with and without edits, through one driver."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._baselines: dict[tuple[str, str], Verdicts] = {}
+
+    def judge(self, edits: Sequence[Edit], cells: Sequence[str]) -> Verdicts:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"edits": [(e.where, e.old, e.new) for e in edits], "cells": [body(cell) for cell in cells]}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, "the driver has died; its standard error says why"
+        answer = json.loads(line)
+        assert "error" not in answer, f"a mutant that does not apply proves nothing: {answer['error']}"
+        verdicts: Verdicts = answer["verdicts"]
+        return verdicts
+
+    def baseline(self, cells: Sequence[str], correction: str) -> Verdicts:
+        """The verdicts without the mutant, but with what it is a mutant of."""
+        for cell in cells:
+            if (cell, correction) not in self._baselines:
+                self._baselines[cell, correction] = self.judge(CORRECTIONS[correction], [cell])
+        return {cell: self._baselines[cell, correction][cell] for cell in cells}
+
+    def caught(self, mutant: Mutant) -> dict[str, str]:
+        """The cases that the mutant turns red, red in another way, or green, each with the words of the first change.
+
+        A refusal is neither: nobody would look at it.
+        """
+        before = self.baseline(mutant.cells, mutant.correction)
+        after = self.judge([*CORRECTIONS[mutant.correction], mutant.edit], mutant.cells)
+        found: dict[str, str] = {}
+        for cell in mutant.cells:
+            for case, verdict in after[cell].items():
+                old = before[cell].get(case, {"state": "not run", "how": []})
+                changed = (verdict["state"], verdict["how"]) != (old["state"], old["how"])
+                if changed and verdict["state"] not in ("refused", "skipped"):
+                    found.setdefault(case, f"{old['state']} to {verdict['state']}: {verdict['message']}")
+        return found
+
+
+@contextmanager
+def running() -> Iterator[Cases]:
+    """A driver with vLLM imported, until the block ends."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    with subprocess.Popen(
+        [str(python()), str(PROJECT / "tests" / "mutants" / "driver.py")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT, env=environment,
+    ) as process:  # fmt: skip
+        yield Cases(process)
+        assert process.stdin is not None
+        process.stdin.close()  # ends the driver

@@ -1,0 +1,54 @@
+"""The cases can fail: each mutant changes the verdict of some case, and the page in docs/ says which."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.mutants import table
+from tests.mutants.client import Cases, running
+from tests.mutants.mutants import MUTANTS, Mutant
+
+pytestmark = [pytest.mark.env, pytest.mark.timeout(600), pytest.mark.xdist_group("mutants")]
+
+RED = {
+    "": {
+        "test_paged_kv_buffers_hold_the_worst_batches",
+        "test_draft_mask_has_a_row_for_each_window",
+        "test_prefill_lengths_have_an_entry_for_each_row",
+        "test_builder_buffers_hold_the_worst_batches",
+    },
+    "sized by virtual batches": set(),
+    "indices short by one": {"test_paged_kv_buffers_hold_batches_without_a_split"},
+}
+"""The cases that may be red without a mutant: what vLLM is known for, and what a correction is made to show."""
+
+
+@pytest.fixture(scope="module")
+def cases() -> Iterator[Cases]:
+    with running() as found:
+        yield found
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_mutant_is_caught_by_what_the_page_says(mutant: Mutant, cases: Cases) -> None:
+    caught = cases.caught(mutant)
+    assert caught, f"no case noticed: {mutant.name}"
+    assert table.line(mutant, caught) in table.PAGE.read_text(), (
+        f"run `python -m tests.mutants`; the cases said {caught}"
+    )
+
+
+def test_without_a_mutant_only_the_known_is_red(cases: Cases) -> None:
+    """A case that is red anyway would prove nothing."""
+    for cell, correction in sorted({(cell, m.correction) for m in MUTANTS for cell in m.cells}):
+        verdicts = cases.baseline([cell], correction)[cell]
+        red = {case: v for case, v in verdicts.items() if v["state"] != "pass"}
+        assert red.keys() <= RED[correction], f"{cell}, {correction or 'as released'}: {red}"
+        assert all(v["state"] == "overflow" for v in red.values()), red
+
+
+def test_the_page_speaks_of_these_mutants_only() -> None:
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(names) == len(set(names)) >= 25
+    lines = table.PAGE.read_text().removeprefix(table.HEAD).splitlines()
+    assert [line.split("|")[1].strip() for line in lines] == names
