@@ -95,8 +95,10 @@ def deploy(cell: Cell) -> Deployment:
     attention_group = AttentionGroup(backend, [local], spec, groups.index(group))
     device = torch.device("cuda" if cell.on_device else "cpu")
     deployment = Deployment(cell, config, attention_group, spec, device)
-    with _as_refusal():
+    try:
         deployment.new_builder()
+    except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
+        raise Refused(str(error)) from error
     return deployment
 
 
@@ -135,7 +137,10 @@ def _prefills_with_trtllm(deployment: Deployment) -> bool:
         return False
     load = deployment.cell.load
     tokens = min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
-    metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
+    try:
+        metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
+    except Exception:  # noqa: BLE001 - the cases about the builder judge that; this is only for the record
+        return False
     return type(metadata.prefill).__name__ == "TRTLLMPrefill"
 
 
