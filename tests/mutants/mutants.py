@@ -219,7 +219,7 @@ OURS = (
            "block_table[row, : end - start]", "block_table[0, : end - start]", SM80),
     Mutant("the stand-in writes past the page indices", "cases.stand_ins:CopyPageIndices.__getitem__",
            "bounds[rows] > page_indices.numel()", "False", SM80_SHORT, "indices short by one"),
-    Mutant("the storage of buffers is not watched", "cases.extents:_resized", "after[name][:2] != (address, size)",
+    Mutant("the storage of buffers is not watched", "cases.extents:_resized", "(new.address, new.size) != (old.address, old.size)",
            "False", ("flashinfer sm100 on k0 c64 one",)),
     Mutant("sm90 is presented as sm89", "attnmatrix_vllm.presented:PresentedPlatform.get_device_capability",
            "*capability_of(presented())", "8, 9", FLASH),
