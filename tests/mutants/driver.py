@@ -8,7 +8,6 @@ import gc
 import importlib
 import inspect
 import json
-import linecache
 import os
 import select
 import signal
@@ -36,15 +35,16 @@ def mutate(where: str, changes: list[tuple[str, str]]) -> None:
     for name in path.split("."):
         owner, target = target, getattr(target, name)
     function = inspect.unwrap(getattr(target, "__func__", target))
-    source = textwrap.dedent(inspect.getsource(function))
+    lines, first = inspect.getsourcelines(function)
+    source = textwrap.dedent("".join(lines))
     for old, new in changes:
         if source.count(old) != 1:
             raise DoesNotApply(f"{where} holds {source.count(old)} times, not once: {old!r}")
         source = source.replace(old, new)
     # `super()` without arguments finds its class in a variable of the scope around the method.
     text = f"def _scope(__class__):\n{textwrap.indent(source, '    ')}\n    return {function.__name__}\n"
-    file = f"<mutant of {where}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # the cases quote statements
+    # In the file and at the lines of the original: the cases go by both to find the statement that raised.
+    text, file = "\n" * (first - 2) + text, inspect.getfile(function)
     scope: dict[str, Any] = {}
     exec(compile(text, file, "exec", dont_inherit=True), function.__globals__, scope)
     made = scope["_scope"](owner)
