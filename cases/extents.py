@@ -7,7 +7,7 @@ every tensor that the builder owns are compared before and after each build.
 
 import linecache
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from cases import reference, vllm_api
+from cases.batches import Named
 from cases.stand_ins import OutOfRange
-from cases.verdicts import Batch, Overflow
+from cases.verdicts import Batch, Overflow, Overflowed
 
 HERE = Path(__file__).parent
 
@@ -100,6 +101,30 @@ def read(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     A copy: numpy's view of a tensor pins its storage, and a later write that would have moved it raises instead.
     """
     return tensor.detach().clone().cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A tensor of one batch's metadata was measured: right, or `short` of the entries the batch needs."""
+
+    short: Overflow | None = None
+
+
+def measure(auditor: Auditor, named: Iterable[Named], one: Callable[[Auditor, Named], Measured | None]) -> None:
+    """Overflowed with the first batch for which `one` finds its tensor short, cut down to its smallest.
+
+    `one` gives None for a batch that has no such tensor; an assertion fails if that is so for all of them.
+    """
+    measured = [found for n in named if (found := one(auditor, n))]
+    assert measured, "no batch had what this case measures: nothing was judged"
+    short = next((found.short for found in measured if found.short), None)
+
+    def shows(batch: Batch) -> Overflow | None:
+        found = one(auditor, Named("smaller", batch))
+        return found.short if found else None
+
+    if short:
+        raise Overflowed([smallest(short, auditor.cell.chunk, shows)])
 
 
 def smallest(overflow: Overflow, chunk: int, shows: Callable[[Batch], Overflow | None]) -> Overflow:

@@ -5,8 +5,6 @@ Contract (FlashInfer's XQA decode): for windows of one length the mask is [decod
 padded to whole 32-bit words, given as pairs of uint16, lowest bits first.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ import torch
 from cases import batches, extents, reference
 from cases.batches import Named
 from cases.cell import Cell
-from cases.verdicts import Batch, Overflow, Overflowed, Substituted
+from cases.verdicts import Overflow, Substituted
 
 pytestmark = pytest.mark.cell(backend=["flashinfer"], arch=["sm90", "sm120", "sm121"], spec_k=lambda k: k > 0)
 
@@ -23,52 +21,36 @@ def test_draft_mask_has_a_row_for_each_window(cell: Cell, auditor: extents.Audit
     """Windows inside a chunk and windows cut by a boundary: every decode has its rows, and their bits are causal."""
     named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
     named += batches.split_windows(cell.load, cell.spec_k, cell.chunk)
-    masks = [Mask.of(auditor, n) for n in named]
-    assert any(mask is not None for mask in masks), "no batch had a draft mask: nothing was judged"
-    short = next((mask.short for mask in masks if mask and mask.short), None)
-    if short:
-        raise Overflowed([extents.smallest(short, cell.chunk, lambda batch: _short(auditor, batch))])
+    extents.measure(auditor, named, mask_of)
 
 
-def _short(auditor: extents.Auditor, batch: Batch) -> Overflow | None:
-    mask = Mask.of(auditor, Named("smaller", batch))
-    return mask.short if mask else None
+def mask_of(auditor: extents.Auditor, named: Named) -> extents.Measured | None:
+    """None where the batch needs no mask: it has no window of drafts. An assertion fails if a bit is wrong.
 
-
-@dataclass(frozen=True)
-class Mask:
-    """What was judged of one batch's mask: too short, or right."""
-
-    short: Overflow | None
-
-    @classmethod
-    def of(cls, auditor: extents.Auditor, named: Named) -> "Mask | None":
-        """None where the batch needs no mask: it has no window of drafts. An assertion fails if a bit is wrong.
-
-        Which rows decode follows from the batch: those before the first with more than 1 + k query tokens.
-        """
-        rows = extents.Need.of(named.batch, auditor.cell.chunk, auditor.deployment.spec.block_size).rows.query_lens
-        long = np.flatnonzero(rows > 1 + auditor.cell.spec_k)
-        windows = rows[: long[0]] if len(long) else rows
-        if not len(windows) or windows.max() <= 1:
-            return None
-        built = auditor.build(named.batch)
-        if built.metadata is None:
-            return None  # it raised: the case about the builder's buffers says where
-        decode = built.metadata.decode
-        if not hasattr(decode, "mask"):
-            raise Substituted(f"{named.name}: asked for decode by XQA, which takes a mask, got {type(decode).__name__}")
-        assert built.metadata.num_decodes == len(windows), (
-            f"{named.name}: {built.metadata.num_decodes} rows decode, by their lengths {len(windows)}"
-        )
-        assert decode.mask is not None, f"{named.name}: {len(windows)} decodes of up to {windows.max()} tokens, no mask"
-        ragged = len(set(windows.tolist())) > 1
-        required, found = int(windows.sum()) if ragged else len(windows), decode.mask.shape[0]
-        if found < required:
-            detail = f"a row for each {'query token' if ragged else 'decode'} is needed, nothing was raised"
-            return cls(Overflow("xqa_draft_mask", required, found, "short", named.batch, detail))
-        _assert_causal(decode.mask, windows, named.name)
-        return cls(None)
+    Which rows decode follows from the batch: those before the first with more than 1 + k query tokens.
+    """
+    rows = extents.Need.of(named.batch, auditor.cell.chunk, auditor.deployment.spec.block_size).rows.query_lens
+    long = np.flatnonzero(rows > 1 + auditor.cell.spec_k)
+    windows = rows[: long[0]] if len(long) else rows
+    if not len(windows) or windows.max() <= 1:
+        return None
+    built = auditor.build(named.batch)
+    if built.metadata is None:
+        return None  # it raised: the case about the builder's buffers says where
+    decode = built.metadata.decode
+    if not hasattr(decode, "mask"):
+        raise Substituted(f"{named.name}: asked for decode by XQA, which takes a mask, got {type(decode).__name__}")
+    assert built.metadata.num_decodes == len(windows), (
+        f"{named.name}: {built.metadata.num_decodes} rows decode, by their lengths {len(windows)}"
+    )
+    assert decode.mask is not None, f"{named.name}: {len(windows)} decodes of up to {windows.max()} tokens, no mask"
+    ragged = len(set(windows.tolist())) > 1
+    required, found = int(windows.sum()) if ragged else len(windows), decode.mask.shape[0]
+    if found < required:
+        detail = f"a row for each {'query token' if ragged else 'decode'} is needed, nothing was raised"
+        return extents.Measured(Overflow("xqa_draft_mask", required, found, "short", named.batch, detail))
+    _assert_causal(decode.mask, windows, named.name)
+    return extents.Measured()
 
 
 def _assert_causal(mask: torch.Tensor, windows: reference.Ints, name: str) -> None:
