@@ -161,7 +161,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "oom"
         case pytest.skip.Exception():
             state = "skipped"
-        case _ if Path(traceback.extract_tb(error.__traceback__)[-1].filename).parent == Path(__file__).parent:
+        case _ if Path(__file__).parent in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
     message = (
         ""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,40 @@ def draft_mask(query_len: int) -> NDArray[np.bool_]:
 def pages(seq_lens: Ints, block_size: int) -> Ints:
     """KV-cache pages that hold each sequence."""
     return -(-seq_lens // block_size)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A paged KV cache and the queries of one step, in float64.
+
+    Shapes: queries [tokens, heads, size], keys and values [slots, KV heads, size].
+    """
+
+    queries: Floats
+    keys: Floats
+    values: Floats
+
+
+def attention(
+    cache: Cache, query_lens: Ints, seq_lens: Ints, chunk: int, block_table: Ints, block_size: int, scale: float
+) -> Floats:
+    """Chunked local attention of each query token and head, from the requests' own block table [requests, pages].
+
+    softmax(scale * q k^T) v over the keys of the definition (Vaswani et al., 2017, eq. 1); query heads share a KV head in
+    consecutive groups (Ainslie et al., 2023). Shape of the result: as `cache.queries`.
+    """
+    local = reach(query_lens, seq_lens, chunk)
+    group = cache.queries.shape[1] // cache.keys.shape[1]
+    out = np.empty_like(cache.queries)
+    by_row = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
+    for tokens in np.split(np.arange(len(out)), by_row[1:]):  # those of one request and chunk need the same keys
+        last = tokens[-1]
+        keys = np.arange(local.count[last])
+        slot = slots(block_table[local.request[last]], local.first[last] + keys, block_size)
+        later = keys >= local.count[tokens][:, None]
+        for head in range(cache.queries.shape[1]):
+            score = scale * cache.queries[tokens, head] @ cache.keys[slot, head // group].T
+            score[later] = -np.inf
+            weight = np.exp(score - score.max(axis=1, keepdims=True))
+            out[tokens, head] = weight @ cache.values[slot, head // group] / weight.sum(axis=1, keepdims=True)
+    return out
