@@ -32,8 +32,8 @@ def expected(
 ) -> Expected:  # fmt: skip
     """Two KV heads of `group` query heads each. The first has random numbers; the second zero queries and keys.
 
-    With those, each output is the mean of the visible values: whole numbers, so that sums are exact, and equal means can be
-    asked for. Slots that no query of the step may reach hold NaN, the null page too.
+    With those, each output is the mean of the visible values: whole numbers, so that sums are exact, and the means are
+    equal or wrong. Slots that no query of the step may reach hold NaN, the null page too.
     """
     rows = reference.rows(query_lens, seq_lens, chunk)
     request, position = np.full((2, size * (1 + int(table.max()))), -1)

@@ -95,21 +95,20 @@ def attention(
 ) -> Floats:
     """Chunked local attention of each query token and head, from the requests' own block table [requests, pages].
 
-    softmax(scale * q k^T) v over the keys of the definition (Vaswani et al., 2017, eq. 1); query heads share a KV head in
-    consecutive groups (Ainslie et al., 2023). Shape of the result: as `cache.queries`.
+    softmax(scale * q k^T) v over the keys of the definition (Vaswani et al., 2017, eq. 1); consecutive query heads
+    share a KV head (grouped-query attention, Ainslie et al., 2023). Shape of the result: as `cache.queries`.
     """
     local = reach(query_lens, seq_lens, chunk)
     group = cache.queries.shape[1] // cache.keys.shape[1]
     out = np.empty_like(cache.queries)
-    by_row = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
-    for tokens in np.split(np.arange(len(out)), by_row[1:]):  # those of one request and chunk need the same keys
+    of_a_row = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
+    for tokens in np.split(np.arange(len(out)), of_a_row[1:]):  # those of one request and chunk need the same keys
         last = tokens[-1]
-        keys = np.arange(local.count[last])
-        slot = slots(block_table[local.request[last]], local.first[last] + keys, block_size)
-        later = keys >= local.count[tokens][:, None]
-        for head in range(cache.queries.shape[1]):
-            score = scale * cache.queries[tokens, head] @ cache.keys[slot, head // group].T
-            score[later] = -np.inf
-            weight = np.exp(score - score.max(axis=1, keepdims=True))
-            out[tokens, head] = weight @ cache.values[slot, head // group] / weight.sum(axis=1, keepdims=True)
+        position = np.arange(local.count[last])
+        slot = slots(block_table[local.request[last]], local.first[last] + position, block_size)
+        seen = position < local.count[tokens][:, None, None]
+        for head in range(cache.keys.shape[1]):
+            heads = slice(head * group, (head + 1) * group)
+            weight = seen * np.exp(scale * cache.queries[tokens, heads] @ cache.keys[slot, head].T)
+            out[tokens, heads] = weight @ cache.values[slot, head] / weight.sum(axis=-1, keepdims=True)
     return out

@@ -1,6 +1,7 @@
 """Attention in float64 from what a builder hands to its kernels, against chunked local attention by its definition."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from cases.verdicts import Batch
 
 TOLERANCE = 1e-12
 """Both sides compute in float64: random outputs are below 1, and means of whole numbers are exact."""
+
+KEYS = 20_000
+"""Keys of all query tokens of a batch together: two tokens at the end of the largest chunk."""
 
 
 def test_attention_is_that_of_the_definition(cell: Cell, auditor: extents.Auditor) -> None:
@@ -27,18 +31,17 @@ def test_attention_is_that_of_the_definition(cell: Cell, auditor: extents.Audito
             rows = interpreter.rows(built.metadata, auditor.deployment.spec.block_size)
         except interpreter.TooShort:
             continue
-        wrong = _wrong(rows, built, auditor)
+        wrong = _wrong(rows, named.batch, built.step, auditor)
         assert wrong is None, f"{named.name}: {wrong}; batch: {named.batch}; seed {attention_inputs.SEED}"
         judged += 1
     assert judged, "no batch could be judged"
 
 
-def _wrong(rows: list[interpreter.Row], built: extents.Built, auditor: extents.Auditor) -> str | None:
+def _wrong(rows: list[interpreter.Row], batch: Batch, step: Any, auditor: extents.Auditor) -> str | None:
     """The query token and head with the largest error, in words; None if there is none to speak of."""
-    load, step = auditor.cell.load, built.step
+    load = auditor.cell.load
     scale = load.head_size**-0.5
-    query_lens = np.diff(extents.read(step.query_start_loc)).astype(np.int64)
-    seq_lens = extents.read(step.seq_lens).astype(np.int64)
+    query_lens, seq_lens = np.array(batch.query_lens), np.array(batch.seq_lens)
     right = attention_inputs.expected(
         query_lens, seq_lens, auditor.cell.chunk, extents.read(step.block_table_tensor).astype(np.int64),
         auditor.deployment.spec.block_size, group=load.num_heads // load.num_kv_heads, scale=scale,
@@ -71,7 +74,8 @@ def _seen(
     missed = np.setdiff1d(np.arange(first, last + 1), of_mine)
     besides = [f"key {p}" for p in of_mine[(of_mine < first) | (of_mine > last)].tolist()]
     besides += [
-        f"slot {s}, " + (f"key {right.position[s]} of request {right.request[s]}" if r >= 0 else "which nobody may read")
+        f"slot {s}, "
+        + (f"key {right.position[s]} of request {right.request[s]}" if r >= 0 else "which nobody may read")
         for s, r in zip(known.tolist(), right.request[known].tolist(), strict=True)
         if r != request
     ]
@@ -85,34 +89,40 @@ def _seen(
 
 
 def _batches(load: Load, spec_k: int, chunk: int) -> Iterator[Named]:
-    """Few query tokens at every kind of place, as many requests as the load allows without cutting all of them.
-
-    With one request the batch that is cut may overrun a buffer; then one inside a chunk is judged.
-    """
+    """Few query tokens at every kind of place; a load with one request gets them one by one."""
     window, size = 1 + spec_k, load.block_size
-    cut = [(window, chunk + window - place) for place in range(1, window)]
-    inside = [(window, window), (window, chunk + window + size // 2)]
-    ends = [(1, chunk), (1, chunk + 1), (1, min(size + 1, chunk)), (1, size)]
-    fewer = [(q, chunk + q // 2) for q in range(max(window - 1, 1), 0, -1)]
-    long = min(2 * chunk + 3, 40)
-    extends = [(long, chunk - 1 + long), (min(chunk, 24), min(chunk, 24))]
-    if spec_k:
-        yield from _fitted("verify windows of one length", [cut[0], inside[1], *cut[1:2], inside[0]], load, chunk)
-        yield from _fitted("verify windows of mixed lengths", [cut[-1], *fewer, inside[1], ends[0]], load, chunk)
-    yield from _fitted("decodes", ends, load, chunk)
-    yield from _fitted("decodes, an extend and a prefill", [ends[0], *cut[-1:], *extends], load, chunk)
-    for name, request in (("one request that is cut", extends[0]), ("one request inside a chunk", inside[0])):
-        yield from _fitted(name, [request], load, chunk) if load.max_num_seqs == 1 else ()
+    first, last = chunk + window - 1, chunk + 1  # sequences whose window is cut after its first token, before its last
+    inside = chunk + window + size // 2
+    prefill, extend = min(chunk, 24), min(2 * chunk + 3, 40)
+    decodes = [(1, chunk), (1, chunk + 1), (1, min(size + 1, chunk)), (1, size)]
+    extends = [(extend, chunk - 1 + extend), (prefill, prefill)]
+    windows = [(window, first), (window, inside), (window, last), (window, window)] if spec_k else []
+    mixed = [(window, last), (spec_k, chunk + spec_k - 1), (1, chunk), (window, inside)] if spec_k else []
+    if load.max_num_seqs == 1:
+        for request in dict.fromkeys([*windows[:3], decodes[0], *extends]):
+            yield from _fitted("one request", [request], load, chunk)
+        return
+    yield from _fitted("verify windows of one length", windows, load, chunk)
+    yield from _fitted("verify windows of mixed lengths", mixed, load, chunk)
+    yield from _fitted("decodes", decodes, load, chunk)
+    yield from _fitted("a decode, an extend and a prefill", [decodes[0], *extends], load, chunk)
 
 
 def _fitted(name: str, requests: list[tuple[int, int]], load: Load, chunk: int) -> Iterator[Named]:
-    """The leading requests that a scheduler may put into one step and that, being cut, have a row of the buffers each."""
+    """Those of the requests that fit into one step, with not too many keys and a row of the buffers each.
+
+    A single request may be cut all the same: where that overruns a buffer, it is not judged.
+    """
     chosen: list[tuple[int, int]] = []
-    for query_len, seq_len in requests:
-        more = [*chosen, (query_len, seq_len)]
+    for request in requests:
+        more = [*chosen, request]
         batch = Batch(tuple(q for q, _ in more), tuple(s for _, s in more))
-        rows = reference.virtual_batches(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
-        if batches.may_be_formed(batch, load) and rows <= max(load.max_num_seqs, 2):
+        query_lens, seq_lens = np.array(batch.query_lens), np.array(batch.seq_lens)
+        if (
+            batches.may_be_formed(batch, load)
+            and reference.virtual_batches(query_lens, seq_lens, chunk) <= max(load.max_num_seqs, 3)
+            and reference.reach(query_lens, seq_lens, chunk).count.sum() <= KEYS
+        ):
             chosen = more
     if chosen:
         yield Named(name, Batch(tuple(q for q, _ in chosen), tuple(s for _, s in chosen)))

@@ -1,8 +1,8 @@
 """Attention in float64 from the metadata that a builder made, by the contracts that the kernels document.
 
 Shares nothing with vLLM, nor with the reference: `rows` reads the tables of whatever backend the metadata is for,
-`attention` computes. Which contract applies is told from what the metadata offers, in `rows` alone, so that the metadata
-of another release needs a branch there and nothing else.
+`attention` computes. Which contract applies is told from what the metadata offers, in `rows` alone: the metadata of
+another release needs a branch there and nothing else.
 """
 
 from collections.abc import Sequence
@@ -40,23 +40,19 @@ def attention(rows: Sequence[Row], queries: Floats, keys: Floats, values: Floats
     is 0, as FlashAttention documents it.
     """
     out = np.full_like(queries, np.nan)
-    kv_heads = keys.shape[1]
     for row in rows:
-        group = row.group or queries.shape[1] // kv_heads
-        slots = np.where((row.slots < 0) | (row.slots >= len(keys)), len(keys), row.slots)
-        lost = slots == len(keys)
-        slots = np.where(lost, 0, slots)
-        k, v = keys[slots], values[slots]
-        poisoned = np.isnan(k).any(axis=(1, 2)) | np.isnan(v).any(axis=(1, 2)) | lost
-        k, v = np.where(poisoned[:, None, None], 0.0, k), np.where(poisoned[:, None, None], 0.0, v)
-        for head in range(kv_heads):
-            of = slice(head * group, (head + 1) * group)
-            q = queries[row.tokens, of]  # [q, group, size]
-            score = (row.scale if row.scale is not None else scale) * q @ k[:, head].T  # [q, group, keys]
-            score = np.where(row.visible[:, None], score, -np.inf)
-            top = score.max(axis=-1, keepdims=True, initial=-np.inf)
-            weight = np.exp(score - np.where(np.isfinite(top), top, 0.0))
-            total = weight.sum(axis=-1, keepdims=True)
-            out[row.tokens, of] = np.where(total > 0, weight @ v[:, head] / np.where(total > 0, total, 1.0), 0.0)
+        group = row.group or queries.shape[1] // keys.shape[1]
+        lost = (row.slots < 0) | (row.slots >= len(keys))
+        slots = np.where(lost, 0, row.slots)
+        k, v = keys[slots].transpose(1, 2, 0), values[slots].transpose(1, 0, 2)  # KV heads first
+        poisoned = np.isnan(k).any(axis=(0, 1)) | np.isnan(v).any(axis=(0, 2)) | lost
+        if poisoned.any():
+            k, v = np.where(poisoned, 0.0, k), np.where(poisoned[:, None], 0.0, v)
+        q = queries[row.tokens].reshape(len(row.tokens), -1, group, queries.shape[2]).transpose(1, 2, 0, 3)
+        score = (row.scale if row.scale is not None else scale) * (q @ k[:, None])  # [KV heads, group, q, keys]
+        weight = np.exp(score - score.max(axis=-1, keepdims=True, initial=0.0)) * row.visible
+        total = weight.sum(axis=-1, keepdims=True)
+        seen = np.divide(weight @ v[:, None], total, out=np.zeros_like(q), where=total > 0)
+        out[row.tokens] = seen.transpose(2, 0, 1, 3).reshape(len(row.tokens), *queries.shape[1:])
         out[row.tokens[(row.visible & poisoned).any(axis=1)]] = np.nan
     return out

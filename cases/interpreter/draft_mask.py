@@ -2,9 +2,9 @@
 
 Contract (FlashInfer, `flashinfer.xqa.xqa`): the mask is [batch, q_seq_len, words] for windows of one length, or
 [total query tokens, words] for ragged ones, where each request's rows cover its own window; a row holds
-ceil(q_seq_len / 32) words of 32 bits, lowest bit first, given as pairs of uint16, low half first; q_seq_len is the longest
-window. Bit t of a row says whether the query token sees token t of its own window. Its window is the last keys of its
-row, as many as it has query tokens; all keys before them are seen (csrc/xqa/mha.cu, `applyMaskFromInput`).
+ceil(q_seq_len / 32) words of 32 bits, lowest bit first, given as pairs of uint16, low half first; q_seq_len is the
+longest window. Bit t of a row says whether the query token sees token t of its own window. A window is the last keys of
+its request, as many as it has query tokens; all keys before them are seen (csrc/xqa/mha.cu, `applyMaskFromInput`).
 """
 
 from typing import Any

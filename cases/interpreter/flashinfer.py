@@ -1,4 +1,4 @@
-"""FlashInfer's rows: the first num_decodes of a step go to one call, the others to another, each by its own contract."""
+"""FlashInfer's rows: the first num_decodes of a step go to one call, the others to another, with a contract each."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -51,8 +51,8 @@ def _decode(part: Any, rows: int, tokens: int, size: int) -> Iterator[Row]:
 def _prefill(part: Any, rows: int, first: int, size: int) -> Iterator[Row]:
     """A call of `trtllm_batch_context_with_kv_cache`.
 
-    `cum_seq_lens_kv` is documented as [batch_size + 1]. Its values are not interpreted: keys are found through the block
-    table, FlashInfer's documentation speaks of lengths where vLLM passes pages, and the case about it judges them.
+    `cum_seq_lens_kv` is documented as [batch_size + 1]. Its values are not interpreted: keys are found through the
+    block table, and FlashInfer's documentation speaks of lengths where vLLM passes pages. Another case judges them.
     """
     paged.needs("cum_seq_lens_kv", part.cum_seq_lens_kv, rows + 1)
     yield from paged.by_block_table(

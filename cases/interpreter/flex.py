@@ -1,9 +1,9 @@
 """FlexAttention: the blocks that a BlockMask lists, and its mask_mod inside them.
 
-Contract (PyTorch, `torch.nn.attention.flex_attention.BlockMask`): query block i visits the first kv_num_blocks[i] entries of
-kv_indices[i], and the kernel evaluates mask_mod(b, h, q, kv) for each pair inside; the blocks of full_kv_indices are
-visited without it. A pair outside the visited blocks is never computed, whatever mask_mod would say. Keys are the slots
-of the whole cache, flattened.
+Contract (PyTorch, `torch.nn.attention.flex_attention.BlockMask`): query block i visits the first kv_num_blocks[i]
+entries of kv_indices[i], and the kernel evaluates mask_mod(b, h, q, kv) for each pair inside; the blocks of
+full_kv_indices are visited without it. A pair outside the visited blocks is never computed, whatever mask_mod would
+say. Keys are the slots of the whole cache, flattened.
 """
 
 from collections.abc import Iterator

@@ -8,7 +8,6 @@ import numpy as np
 from cases.interpreter.rows import (
     Bools,
     ContractBroken,
-    Ints,
     Row,
     TooShort,
     causal,
@@ -40,7 +39,9 @@ def by_block_table(
         raise ContractBroken(f"{name}: {rows} rows have {len(lengths)} lengths and {len(table)} rows of pages")
     lengths = lengths[:rows]
     if rows and query_lens.max() > longest_query:
-        raise ContractBroken(f"{name}: a row has {query_lens.max()} query tokens, the longest is said to be {longest_query}")
+        raise ContractBroken(
+            f"{name}: a row has {query_lens.max()} query tokens, the longest is said to be {longest_query}"
+        )
     if rows and lengths.max() > longest_row:
         raise ContractBroken(f"{name}: a row has {lengths.max()} keys, the longest is said to be {longest_row}")
     if rows and -(-int(lengths.max()) // size) > table.shape[1]:
@@ -69,7 +70,9 @@ def by_pointers(name: str, first: int, planned: dict[str, Any], size: int) -> It
     if len(pointers) != len(starts) or len(last) != len(starts) - 1:
         raise ContractBroken(f"{name}: {len(starts) - 1} rows have {len(pointers)} pointers, {len(last)} last pages")
     if (np.diff(pointers) < 1).any() or pointers[-1] > len(indices) or not ((last >= 1) & (last <= size)).all():
-        raise ContractBroken(f"{name}: pointers {pointers.tolist()[:8]} into {len(indices)} pages, last ones hold {last[:8]}")
+        raise ContractBroken(
+            f"{name}: pointers {pointers.tolist()[:8]} into {len(indices)} pages, last ones hold {last[:8]}"
+        )
     mask = causal if planned.get("causal", "qo_indptr" in planned) else everything
     heads = planned.get("num_qo_heads"), planned.get("num_kv_heads")
     group = heads[0] // heads[1] if all(heads) else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,8 @@ def slots_of(pages: Ints, length: int, size: int) -> Ints:
 def causal(queries: int, keys: int) -> Bools:
     """The causal mask aligned to the end: the last query token sees all keys, the one before it one less.
 
-    Source: FlashAttention's flash_attn_varlen_func ("aligned to the bottom right corner of the attention matrix"), which
-    FlashInfer, trtllm-gen and vLLM's Triton and CPU kernels share.
+    Source: FlashAttention's flash_attn_varlen_func ("aligned to the bottom right corner of the attention matrix");
+    FlashInfer, trtllm-gen and vLLM's Triton and CPU kernels do the same.
     """
     return np.arange(keys) <= (keys - queries + np.arange(queries))[:, None]
 
@@ -73,4 +74,4 @@ def lengths_of(name: str, starts: Ints) -> Ints:
 
 def tokens_of(first: int, starts: Ints) -> Iterator[Ints]:
     """The query tokens of each row, the first of them at `first`."""
-    return (np.arange(first + start, first + end) for start, end in zip(starts[:-1], starts[1:], strict=True))
+    return (np.arange(first + start, first + end) for start, end in pairwise(starts))
