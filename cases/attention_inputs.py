@@ -10,7 +10,7 @@ SEED = 20250401
 """Of every random number here; a message that names a batch and this seed can be computed again."""
 
 SIZE = 2
-"""Numbers per head: enough to tell sets of keys apart, as each is one of 2^52 values."""
+"""Numbers per head: enough to tell sets of keys apart, as the values of a key are one pair of 2^52."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def expected(
 ) -> Expected:  # fmt: skip
     """Two KV heads of `group` query heads each. The first has random numbers; the second zero queries and keys.
 
-    With those, each output is the mean of the visible values: whole numbers, so that sums are exact, and the means are
+    With those, each output is the mean of the visible values: multiples of 2^-26, so that sums are exact, and the means
     equal or wrong. Slots that no query of the step may reach hold NaN, the null page too.
     """
     rows = reference.rows(query_lens, seq_lens, chunk)
@@ -46,7 +46,7 @@ def expected(
     keys, values = np.full((2, len(request), 2, SIZE), np.nan)
     keys[held, 0], keys[held, 1] = rng.uniform(-4, 4, (len(held), SIZE)), 0
     values[held, 0] = rng.uniform(-1, 1, (len(held), SIZE))
-    values[held, 1] = rng.integers(0, 1 << 26, (len(held), SIZE))
+    values[held, 1] = rng.integers(0, 1 << 26, (len(held), SIZE)) / (1 << 26)
     queries = np.zeros((tokens, 2 * group, SIZE))
     queries[:, :group] = rng.uniform(-4, 4, (tokens, group, SIZE))
     cache = reference.Cache(queries, keys, values)

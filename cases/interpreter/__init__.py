@@ -41,7 +41,9 @@ def attention(rows: Sequence[Row], queries: Floats, keys: Floats, values: Floats
     """
     out = np.full_like(queries, np.nan)
     for row in rows:
-        group = row.group or queries.shape[1] // keys.shape[1]
+        group = queries.shape[1] // keys.shape[1]
+        if row.group not in (None, group):
+            raise ContractBroken(f"a call is told of {row.group} query heads per KV head, the layer has {group}")
         lost = (row.slots < 0) | (row.slots >= len(keys))
         slots = np.where(lost, 0, row.slots)
         k, v = keys[slots].transpose(1, 2, 0), values[slots].transpose(1, 0, 2)  # KV heads first

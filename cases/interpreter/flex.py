@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from cases.interpreter.rows import Bools, Ints, Row, numbers
 
@@ -23,7 +22,7 @@ def by_block_mask(block_mask: Any, tokens: int) -> Iterator[Row]:
         partial = _visited(block_mask.kv_num_blocks, block_mask.kv_indices, block, size)
         full = _visited(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, block, size)
         visible = np.concatenate(
-            [_evaluated(block_mask.mask_mod, row, partial), np.ones((len(row), len(full)), dtype=bool)], axis=1
+            [_evaluated(block_mask, row, partial), np.ones((len(row), len(full)), dtype=bool)], axis=1
         )
         yield Row(row, np.concatenate([partial, full]), visible)
 
@@ -35,8 +34,8 @@ def _visited(counts: Any, indices: Any, block: int, size: int) -> Ints:
     return (listed[:, None] * size + np.arange(size)).reshape(-1)
 
 
-def _evaluated(mask_mod: Any, queries: Ints, slots: Ints) -> Bools:
+def _evaluated(block_mask: Any, queries: Ints, slots: Ints) -> Bools:
     """mask_mod of each pair; batch and head are 0, as there is one of each."""
-    zero = torch.zeros((), dtype=torch.long)
-    answer = mask_mod(zero, zero, torch.from_numpy(queries)[:, None], torch.from_numpy(slots)[None, :])
+    tensor = block_mask.kv_indices.new_tensor
+    answer = block_mask.mask_mod(tensor(0), tensor(0), tensor(queries[:, None]), tensor(slots[None, :]))
     return np.broadcast_to(numbers(answer), (len(queries), len(slots)))

@@ -30,7 +30,8 @@ class Row:
     """One request of a kernel call.
 
     tokens [q]: places in the step's query; slots [keys]: places in the KV cache, in the order of the keys;
-    visible [q, keys]. `scale` and `group` (query heads per KV head) are what the call was told, None if the layer says.
+    visible [q, keys]. `scale` and `group` (query heads per KV head) are what the call was told, None if it takes the
+    layer's.
     """
 
     tokens: Ints
