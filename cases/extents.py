@@ -73,11 +73,11 @@ class Auditor:
         self.cell = deployment.cell
         self._builder = deployment.new_builder()
 
-    def build(self, batch: Batch) -> Built:
+    def build(self, batch: Batch, *, shared_prefix: bool = True) -> Built:
         """Build one batch; what raises for any other reason than a buffer that is too small goes through."""
         need = Need.of(batch, self.cell.chunk, self.deployment.spec.block_size)
         # a shared prefix: as many pages as a real step, without as much memory for what maps pages back
-        step = vllm_api.step(self.deployment, batch, shared_prefix=True)
+        step = vllm_api.step(self.deployment, batch, shared_prefix=shared_prefix)
         before = _storages(self._builder)
         metadata = None
         try:
