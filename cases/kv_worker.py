@@ -73,7 +73,15 @@ class _State:
     prints: Prints
     known: int
     tables: list[Ints] = field(default_factory=list)
-    window: int = 0
+    samplings: int = 0
+
+    def drafts(self) -> int:
+        """How many drafts the next window has."""
+        return self.life.windows[(self.samplings - 1) % len(self.life.windows)][0]
+
+    def right(self) -> int:
+        """How many of its drafts are right; a request has no window before its first token is sampled."""
+        return self.life.windows[(self.samplings - 1) % len(self.life.windows)][1] if self.samplings else 0
 
 
 @dataclass(frozen=True)
@@ -123,9 +131,7 @@ class Worker:
             own, end = start + one.tokens - one.drafts, start + one.tokens
             if own > state.known:
                 self._fault(one, f"computes token {own - 1}, and {state.known} are known")
-            drafts, right = state.life.windows[state.window % len(state.life.windows)]
-            right = min(right, one.drafts) if not one.anew else 0  # drafts that make up a first window are no tokens
-            state.window += own == state.known
+            right = 0 if one.anew else min(state.right(), one.drafts)  # what fills up a first window is no token
             held = state.prints[:end].copy()
             for position in range(own + right, end):
                 self._wrong_drafts += 1
@@ -135,8 +141,9 @@ class Worker:
             ran.rejected[one.name] = one.drafts - right if own == state.known else 0
             new = 1 + right if own == state.known else 0
             ran.sampled[one.name] = state.life.text[state.known : state.known + new].tolist()
-            ran.drafts[one.name] = [0] * drafts if new else []
             state.known += new
+            state.samplings += bool(new)
+            ran.drafts[one.name] = [0] * state.drafts() if new else []
         for one, (state, start, end, held) in zip(step, reads, strict=True):
             self._read(one, state, start, end, held)
         seen = Seen(
@@ -163,10 +170,12 @@ class Worker:
             if len(table) < needed.stop:
                 self._fault(one, f"has {len(table)} blocks in group {g} and needs {needed.stop}")
                 state.tables[g] = table = np.resize(np.append(table, NULL_PAGE), needed.stop)
+            held_by_manager = np.array(managers[g][needed], np.int64)
             if not (table[needed] != NULL_PAGE).all():
-                self._fault(one, f"needs the null block for keys {first} to {len(held) - 1} in group {g}")
-            elif managers[g][needed] != table[needed].tolist():
-                self._fault(one, f"needs blocks {table[needed].tolist()} in group {g}; freed: {managers[g][needed]}")
+                self._fault(one, f"needs the null block for one of the keys {first} to {len(held) - 1} in group {g}")
+            elif len(gone := np.flatnonzero(held_by_manager != table[needed])):
+                block, key = table[needed][gone[0]], (needed.start + gone[0]) * group.block_size
+                self._fault(one, f"needs block {block} for keys from {key} on in group {g}, which is no longer its own")
             self.shadow.write(g, table[start // group.block_size :], start % group.block_size, held[start:])
 
     def _read(self, one: Scheduled, state: _State, start: int, end: int, held: Prints) -> None:

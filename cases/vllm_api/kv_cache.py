@@ -28,8 +28,6 @@ from cases.kv_shadow import Group, Ints
 from cases.kv_worker import Scheduled
 from cases.verdicts import Batch
 
-LONGEST_OUTPUT = 1 << 20
-
 
 class Scheduling:
     """One scheduler and its pool of `blocks`. `overlapped`: a step is scheduled before the last one has reported."""
@@ -155,16 +153,14 @@ def overlaps_drafts() -> bool:
     return hasattr(vllm.config.vllm, "NgramGPUTypes")
 
 
-def keys(deployment: vllm_api.Deployment, batch: Batch, table: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:
-    """vLLM's virtual batches of a step with these block tables: cumulative query lengths, key lengths, block table."""
+def rows(deployment: vllm_api.Deployment, batch: Batch, tables: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """vLLM's virtual batches of a step whose requests have these block tables: key lengths, and a table of pages."""
     step = vllm_api.step(deployment, batch)
     wide = torch.zeros_like(step.block_table_tensor)
-    for row, ids in enumerate(table):
+    for row, ids in enumerate(tables):
         wide[row, : len(ids)] = torch.tensor(ids, dtype=wide.dtype)
     local = vllm_api.split(deployment, replace(step, block_table_tensor=wide))
-    found = (local.query_start_loc_cpu, local.seq_lens, local.block_table_tensor)
-    starts, lengths, pages = (np.array(tensor.tolist(), np.int64) for tensor in found)
-    return starts, lengths, pages
+    return np.array(local.seq_lens.tolist(), np.int64), np.array(local.block_table_tensor.tolist(), np.int64)
 
 
 def _all_local(layer_names: Sequence[str]) -> bool:
