@@ -50,6 +50,12 @@ def at_borders(shape: Shape, seed: int) -> list[Life]:
     return lives
 
 
+def alone(shape: Shape, seed: int) -> Life:
+    """One request as long as may be."""
+    k = shape.spec_k
+    return Life("alone", _text(np.random.default_rng(seed), shape), shape.length - 2 * k - 2, k + 1, ((k, k // 2),))
+
+
 def with_common_prefixes(shape: Shape, seed: int) -> list[Life]:
     """A text is computed, then others that begin like it, as far as a page, a chunk, and one token more."""
     rng, k, c, page = np.random.default_rng(seed), shape.spec_k, shape.chunk, shape.page

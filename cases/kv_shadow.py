@@ -76,7 +76,9 @@ def longest_hit(groups: Sequence[Group], cached: Sequence[NDArray[np.bool_]], to
     before its chunk it does not need (https://github.com/vllm-project/vllm/pull/19351).
     """
     size = groups[0].block_size
-    for hit in range((tokens - 1) // size * size, 0, -size):
+    whole = [pages for group, pages in zip(groups, cached, strict=True) if group.chunk is None]
+    most = min(int(np.append(pages, False).argmin()) for pages in whole)  # these layers need all pages of a hit
+    for hit in range(min((tokens - 1) // size, most) * size, 0, -size):
         if all(pages[group.pages(group.first(hit, 1), hit)].all() for group, pages in zip(groups, cached, strict=True)):
             return hit
     return 0

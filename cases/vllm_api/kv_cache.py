@@ -125,13 +125,22 @@ class Scheduling:
         """Blocks that nobody holds."""
         return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
-    def hit(self, prompt: Sequence[int]) -> int:
-        """Tokens that a request with this prompt would find in the prefix cache."""
-        return int(self._scheduler.kv_cache_manager.get_computed_blocks(self._request("asks", prompt, 1))[1])
+    def asking(self, prompt: Sequence[int]) -> Any:
+        """A request that only asks, with the hashes of its prompt."""
+        return self._request("asking", prompt, 1)
 
-    def evict(self, blocks: set[int]) -> None:
-        """Let the prefix cache forget these blocks, as it does when it gives them away."""
-        self._scheduler.kv_cache_manager.block_pool.evict_blocks(blocks)
+    def hit(self, asking: Any) -> int:
+        """Tokens that such a request would find in the prefix cache."""
+        return int(self._scheduler.kv_cache_manager.get_computed_blocks(asking)[1])
+
+    def evict(self, block: int) -> None:
+        """Let the prefix cache forget a block, as it does when it gives it away."""
+        pool = self._scheduler.kv_cache_manager.block_pool
+        pool._maybe_evict_cached_block(pool.blocks[block])
+
+    def gives_up(self) -> int:
+        """Pages at the end of a hit that are computed again all the same: EAGLE needs the hidden states of one."""
+        return int(getattr(self._scheduler, "use_eagle", False))
 
     def _request(self, name: str, prompt: Sequence[int], outputs: int) -> Any:
         about = {"eos_token_id": None, "multi_modal_kwargs": None, "multi_modal_hashes": None}
