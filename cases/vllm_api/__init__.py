@@ -52,6 +52,7 @@ class Deployment:
     config: Any
     group: AttentionGroup
     spec: Any
+    groups: list[Any]
     device: torch.device
 
     def new_builder(self) -> Any:
@@ -95,7 +96,7 @@ def deploy(cell: Cell) -> Deployment:
         raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
     attention_group = AttentionGroup(backend, [local], spec, groups.index(group))
     device = torch.device("cuda" if cell.on_device else "cpu")
-    deployment = Deployment(cell, config, attention_group, spec, device)
+    deployment = Deployment(cell, config, attention_group, spec, groups, device)
     try:
         deployment.new_builder()
     except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
