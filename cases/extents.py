@@ -32,11 +32,11 @@ HERE = Path(__file__).parent
 class Built:
     """One build: the step it was for, its metadata (None if it raised), and the buffers that overran on the way."""
 
-    batch: Batch
     need: Need
     step: Any
     metadata: Any
     overflows: tuple[Overflow, ...]
+    batch: Batch
 
 
 class Auditor:
@@ -57,21 +57,21 @@ class Auditor:
         need = self.need(batch)
         # a shared prefix: as many pages as a real step, without as much memory for what maps pages back
         step = vllm_api.step(self.deployment, batch, shared_prefix=True)
-        before, metadata = owned.storages(self._builder), None
+        before, metadata = owned.storages(self.builder), None
         try:
-            metadata = vllm_api.build(self.deployment, self._builder, step)
-            overflows = tuple(_resized(before, owned.storages(self._builder), need.counts, batch))
+            metadata = vllm_api.build(self.deployment, self.builder, step)
+            overflows = tuple(_resized(before, owned.storages(self.builder), need.counts, batch))
         except OutOfRange as error:
             seen = self._seen_by_guards(step, error)
             overflows = (Overflow(error.buffer, error.required, error.allocated, "silent", batch, seen),)
         except Exception as error:
-            overflow = _raised(error, owned.storages(self._builder), need.counts, batch)
+            overflow = _raised(error, owned.storages(self.builder), need.counts, batch)
             if overflow is None:
                 raise
             overflows = (overflow,)
         if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved
             self._start_over()
-        return Built(batch, need, step, metadata, overflows)
+        return Built(need, step, metadata, overflows, batch)
 
     def silent(self, built: Built) -> tuple[Overflow, ...]:
         """Build the batch of a build that showed nothing once more, between guard words: what was written outside."""
@@ -92,7 +92,7 @@ class Auditor:
         most = self._most()
         fresh = dict(owned.walk(self.deployment.new_builder()))
         found: dict[str, Overflow] = {}
-        for name, storage in owned.storages(self._builder).items():
+        for name, storage in owned.storages(self.builder).items():
             buffer = owned.buffer(name)
             if buffer not in self._held or (required := REQUIRED[buffer](most)) <= storage.length:
                 continue
@@ -120,7 +120,7 @@ class Auditor:
         guards, error = self._guards, None
         try:
             with guards, stand_ins.COPY.by_the_real_kernel():
-                vllm_api.build(self.deployment, self._builder, step)
+                vllm_api.build(self.deployment, self.builder, step)
         except Exception as raised:  # noqa: BLE001 - it may have gone on with what it wrote outside
             error = raised
         if guards.left_inside:
@@ -129,8 +129,8 @@ class Auditor:
 
     def _start_over(self) -> None:
         """With a fresh builder."""
-        self._builder = self.deployment.new_builder()
-        self._guards = Guards(self._builder)
+        self.builder = self.deployment.new_builder()
+        self._guards = Guards(self.builder)
 
     def _seen_by_guards(self, step: Any, error: OutOfRange) -> str:
         """Words on whether the real kernel, interpreted, wrote outside too where its stand-in says that it would."""

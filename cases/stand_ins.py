@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from cases.interpreted import interpreted
+from cases.real_kernel import interpreted
 
 
 class ContractBroken(AssertionError):
@@ -84,6 +84,10 @@ class CopyPageIndices:
         return copy
 
 
+COPY = CopyPageIndices(None)
+"""The one that is installed."""
+
+
 class _PagedWrapper:
     """What the paged wrappers share: a workspace, a layout, and the checks on a paged KV table."""
 
@@ -146,11 +150,7 @@ def install(flashinfer_backend: Any) -> None:
     """Put the stand-ins where vLLM's FlashInfer backend looks its compiled code up: the names in its own module."""
     flashinfer_backend.BatchPrefillWithPagedKVCacheWrapper = BatchPrefillWithPagedKVCacheWrapper
     flashinfer_backend.BatchDecodeWithPagedKVCacheWrapper = BatchDecodeWithPagedKVCacheWrapper
-    kernel = flashinfer_backend._copy_page_indices_kernel
-    if not isinstance(kernel, CopyPageIndices):
+    kernel = getattr(flashinfer_backend, "_copy_page_indices_kernel", COPY)
+    if kernel is not COPY:
         COPY.kernel = kernel
         flashinfer_backend._copy_page_indices_kernel = COPY
-
-
-COPY = CopyPageIndices(None)
-"""The one that is installed."""
