@@ -52,11 +52,11 @@ class Auditor:
         """What a batch asks of the buffers."""
         return Need.of(batch, self.cell.chunk, self.deployment.spec.block_size)
 
-    def build(self, batch: Batch) -> Built:
+    def build(self, batch: Batch, *, shared_prefix: bool = True) -> Built:
         """Build one batch; what raises for any other reason than a buffer that is too small goes through."""
         need = self.need(batch)
         # a shared prefix: as many pages as a real step, without as much memory for what maps pages back
-        step = vllm_api.step(self.deployment, batch, shared_prefix=True)
+        step = vllm_api.step(self.deployment, batch, shared_prefix=shared_prefix)
         before, metadata = owned.storages(self.builder), None
         try:
             metadata = vllm_api.build(self.deployment, self.builder, step)

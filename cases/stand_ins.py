@@ -135,15 +135,18 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
             "indptr": paged_kv_indptr,
             "indices": paged_kv_indices,
             "last_page_len": paged_kv_last_page_len,
+            "page_size": page_size,
+            **options,
         }
 
 
 class BatchDecodeWithPagedKVCacheWrapper(_PagedWrapper):
     """Stands for FlashInfer's decode wrapper of the same name; `plan` checks its documented shapes and ranges."""
 
-    def plan(self, *, indptr: Any, indices: Any, last_page_len: Any, page_size: int, **_: Any) -> None:
+    def plan(self, *, indptr: Any, indices: Any, last_page_len: Any, page_size: int, **options: Any) -> None:
         self._check_table(indptr, indices, last_page_len, page_size)
-        self.planned = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len}
+        tables = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len}
+        self.planned = {**tables, "page_size": page_size, **options}
 
 
 def install(flashinfer_backend: Any) -> None:
