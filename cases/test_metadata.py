@@ -19,16 +19,21 @@ def test_metadata_has_the_extents_of_its_batch(cell: Cell, auditor: Auditor) -> 
 
 
 def test_a_build_leaves_nothing_behind(cell: Cell, auditor: Auditor) -> None:
-    """A large batch, a small one, the large one again: each is told what a fresh builder tells it."""
+    """A large batch, a small one, the large one again: the same as the first time, the small one as of a fresh builder.
+
+    The builder that is used has built all sorts of batches before.
+    """
     by_rows = sorted(_batches(cell), key=lambda n: auditor.need(n.batch).count)
     small = next(built for n in by_rows if (built := _clean(auditor, n)))
     large = next(built for n in reversed(by_rows) if (built := _clean(auditor, n)))
-    deployment = auditor.deployment
-    used, fresh = deployment.new_builder(), deployment.new_builder()
-    said = {"large": _said(deployment, used, large), "small": _said(deployment, fresh, small)}
-    for name, built in (("small", small), ("large", large)):
-        changed = list(metadata.differences(said[name], _said(deployment, used, built)))
-        assert not changed, f"a {name} batch after the other: {'; '.join(changed)}; batch: {built.batch}"
+    deployment, used = auditor.deployment, auditor.builder
+    first = _said(deployment, used, large)
+    for size, built, said in (
+        ("small", small, _said(deployment, deployment.new_builder(), small)),
+        ("large", large, first),
+    ):
+        changed = list(metadata.differences(said, _said(deployment, used, built)))
+        assert not changed, f"a {size} batch after the other: {'; '.join(changed)}; batch: {built.batch}"
 
 
 def _batches(cell: Cell) -> list[Named]:
