@@ -33,7 +33,7 @@ def mask_of(auditor: extents.Auditor, named: Named) -> extents.Measured | None:
 
     Which rows decode follows from the batch: those before the first with more than 1 + k query tokens.
     """
-    rows = extents.Need.of(named.batch, auditor.cell.chunk, auditor.deployment.spec.block_size).rows.query_lens
+    rows = auditor.need(named.batch).rows.query_lens
     long = np.flatnonzero(rows > 1 + auditor.cell.spec_k)
     windows = rows[: long[0]] if len(long) else rows
     if not len(windows) or windows.max() <= 1:
