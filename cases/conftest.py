@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cases import routes
 from cases.cell import Cell, from_json
 from cases.verdicts import Overflowed, Refused, Substituted
 
@@ -93,6 +94,8 @@ def cell(request: pytest.FixtureRequest, by_hand: dict[str, Any] | None) -> Cell
 @pytest.fixture
 def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deployment:
     """What vLLM makes of the cell; made once per cell."""
+    if reason := routes.needs_its_device(cell):
+        pytest.skip(reason)
     last, deployed = request.config.stash.get(_DEPLOYED, (None, None))
     if last != cell:
         if last is not None and last.arch != cell.arch:  # by hand only: the runner gives each cell a process
@@ -102,11 +105,19 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         except (Refused, Substituted) as error:
             deployed = error
         request.config.stash[_DEPLOYED] = (cell, deployed)
+        resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
+        request.config.stash[_RESOLVED] = {cell.id: resolved}
     if isinstance(deployed, Exception):
         raise deployed
     assert deployed is not None
-    request.node.user_properties.append(("resolved", vllm_api.resolved(deployed)))
+    request.node.user_properties.append(("resolved", request.config.stash[_RESOLVED][cell.id]))
     return deployed
+
+
+@pytest.fixture
+def resolved(request: pytest.FixtureRequest, deployment: vllm_api.Deployment) -> dict[str, Any]:
+    """What vLLM chose by itself; found out once per cell."""
+    return request.config.stash[_RESOLVED][deployment.cell.id]
 
 
 @pytest.fixture
@@ -129,6 +140,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 _BY_HAND = pytest.StashKey[list[dict[str, Any]]]()
 _DEPLOYED = pytest.StashKey[tuple[Cell, vllm_api.Deployment | Exception]]()
+_RESOLVED = pytest.StashKey[dict[str, dict[str, Any]]]()
 _AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
 
 
