@@ -2,5 +2,6 @@
 
 from tests.mutants import mutants
 from tests.mutants.attention import ATTENTION
+from tests.mutants.buffers import BUFFERS
 
-MUTANTS = (*mutants.MUTANTS, *ATTENTION)
+MUTANTS = (*mutants.MUTANTS, *ATTENTION, *BUFFERS)
