@@ -7,12 +7,12 @@ MASK = FI + "FlashInferMetadataBuilder._get_decode_mask"
 WRITES = "an array is written past its end"
 
 BUFFERS = (
-    Mutant("page indices are for half the pages", INIT, mutants.INDICES, "max_num_pages // 2, dtype=torch.int32", SM80_SHORT),
-    Mutant("a last-page length is written past the end", TABLES, mutants.COPIED, mutants.PAST_THE_END,
-           SM80),
+    Mutant("page indices are for half the pages", INIT, mutants.INDICES, "max_num_pages // 2, dtype=torch.int32",
+           SM80_SHORT),
+    Mutant("a last-page length is written past the end", TABLES, mutants.COPIED, mutants.PAST_THE_END, SM80),
     Mutant("XQA's query starts are those of all rows", FI + "FlashInferMetadataBuilder._compute_decode_query_lens",
            "q_len_per_req,\n        qo_indptr[: num_decodes + 1],\n        q_lens,",
-           "q_len_per_req,\n        qo_indptr,\n        q_lens,", SM90_K3),
+           "q_len_per_req,\n        qo_indptr,\n        q_lens,", SM90_K3, SIZED),
     Mutant("decodes are told the key lengths of all rows", BUILD, "seq_lens_decode = seq_lens[:num_decodes]\n",
            "seq_lens_decode = seq_lens\n", SM90),
     Mutant("decodes are told the pages of all rows", BUILD, "block_tables=block_table_tensor[:num_decodes]",
