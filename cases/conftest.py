@@ -20,9 +20,10 @@ from cases.verdicts import Overflowed, Refused, Substituted
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
-    from cases import extents, vllm_api
+    from cases import extents, stand_ins, vllm_api
 
     vllm_api.warm()
+    stand_ins.COPY.warm()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

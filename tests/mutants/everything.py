@@ -2,5 +2,6 @@
 
 from tests.mutants import mutants
 from tests.mutants.attention import ATTENTION
+from tests.mutants.kv_cache import KV_CACHE
 
-MUTANTS = (*mutants.MUTANTS, *ATTENTION)
+MUTANTS = (*mutants.MUTANTS, *ATTENTION, *KV_CACHE)
