@@ -134,6 +134,14 @@ def test_what_a_wrapper_was_told_of_scale_and_heads_counts() -> None:
         interpreter.attention(interpreter.rows(parts(decode=other, decodes=(1, 1)), 2), *cache, 1.0)
 
 
+def test_a_real_wrapper_keeps_its_tables_in_its_attributes() -> None:
+    real = SimpleNamespace(
+        _paged_kv_indptr_buf=np.array([0, 2, 3]), _paged_kv_indices_buf=np.array([4, 2, 3]),
+        _paged_kv_last_page_len_buf=np.array([1, 2]), _qo_indptr_buf=np.array([0, 2, 3]), _causal=True, _sm_scale=0.5,
+    )  # fmt: skip
+    assert of_slots(parts(prefill=SimpleNamespace(wrapper=real), prefills=2), 3) == [85.0, 70.0, 65.0]
+
+
 def test_a_wrapper_that_shows_nothing_is_unknown_not_right() -> None:
     with pytest.raises(interpreter.Unknown):
         interpreter.rows(parts(decode=SimpleNamespace(wrapper=object()), decodes=(1, 1)), 2)
