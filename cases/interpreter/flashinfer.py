@@ -62,10 +62,15 @@ def _prefill(part: Any, rows: int, first: int, size: int) -> Iterator[Row]:
 
 
 PLANNED = {
-    "indptr": "_paged_kv_indptr_buf", "indices": "_paged_kv_indices_buf", "last_page_len": "_paged_kv_last_page_len_buf",
-    "qo_indptr": "_qo_indptr_buf", "causal": "_causal", "sm_scale": "_sm_scale",
-    "num_qo_heads": "_num_qo_heads", "num_kv_heads": "_num_kv_heads",
-}  # fmt: skip
+    "indptr": "_paged_kv_indptr_buf",
+    "indices": "_paged_kv_indices_buf",
+    "last_page_len": "_paged_kv_last_page_len_buf",
+    "qo_indptr": "_qo_indptr_buf",
+    "causal": "_causal",
+    "sm_scale": "_sm_scale",
+    "num_qo_heads": "_num_qo_heads",
+    "num_kv_heads": "_num_kv_heads",
+}
 """Where FlashInfer's own wrappers keep what `plan` was given (0.7.2); read from its source, not run on a device yet."""
 
 
