@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cases.cell import Cell, from_json
-from cases.verdicts import Overflowed, Refused, Substituted
+from cases.verdicts import Overflowed, Refused, Substituted, Unavailable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
@@ -94,11 +94,12 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
     """What vLLM makes of the cell; made once per cell."""
     last, deployed = request.config.stash.get(_DEPLOYED, (None, None))
     if last != cell:
-        if last is not None and last.arch != cell.arch:  # by hand only: the runner gives each cell a process
+        # by hand only: the runner gives each cell a process
+        if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
         try:
             deployed = vllm_api.deploy(cell)
-        except (Refused, Substituted) as error:
+        except (Refused, Substituted, Unavailable) as error:
             deployed = error
         request.config.stash[_DEPLOYED] = (cell, deployed)
     if isinstance(deployed, Exception):
@@ -155,6 +156,8 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "refused"
         case Substituted():
             state = "substituted"
+        case Unavailable():
+            state = "skipped"
         case MemoryError():
             state = "oom"
         case _ if type(error).__name__ == "OutOfMemoryError":  # torch's, for a device
@@ -166,7 +169,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
     message = (
         ""
         if error is None
-        else f"{type(error).__name__}: {error}"
+        else f"{type(error).__name__}: {str(error) or traceback.extract_tb(error.__traceback__)[-1].line}"
         if state in ("fail", "missing", "oom")
         else str(error)
     )

@@ -73,9 +73,10 @@ class _PagedWrapper:
 class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
     """Stands for FlashInfer's prefill wrapper of the same name; `plan` checks its documented shapes and ranges."""
 
-    def plan(
-        self, *, qo_indptr: Any, paged_kv_indptr: Any, paged_kv_indices: Any, paged_kv_last_page_len: Any,
-        page_size: int, seq_lens: Any, **options: Any,
+    def plan(  # FlashInfer's order of arguments: until 0.16 vLLM gives the first eight without their names
+        self, qo_indptr: Any, paged_kv_indptr: Any, paged_kv_indices: Any, paged_kv_last_page_len: Any,
+        num_qo_heads: int, num_kv_heads: int, head_dim_qk: int, page_size: int, *,  # noqa: ARG002
+        seq_lens: Any = None, **options: Any,
     ) -> None:  # fmt: skip
         rows = self._check_table(paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size)
         if qo_indptr.shape[0] != rows + 1:
@@ -83,7 +84,8 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
         query_lens = qo_indptr[1:] - qo_indptr[:-1]
         if bool((query_lens < 0).any()) or int(qo_indptr[0]) != 0:
             raise ContractBroken("qo_indptr does not start at 0 or falls")
-        if options.get("causal") and bool((query_lens > seq_lens).any()):
+        keys = (paged_kv_indptr[1:] - paged_kv_indptr[:-1] - 1) * page_size + paged_kv_last_page_len
+        if options.get("causal") and bool((query_lens > (keys if seq_lens is None else seq_lens)).any()):
             raise ContractBroken("a row has more query tokens than keys")
         self.planned = {
             "qo_indptr": qo_indptr,
@@ -96,13 +98,22 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
 class BatchDecodeWithPagedKVCacheWrapper(_PagedWrapper):
     """Stands for FlashInfer's decode wrapper of the same name; `plan` checks its documented shapes and ranges."""
 
-    def plan(self, *, indptr: Any, indices: Any, last_page_len: Any, page_size: int, **_: Any) -> None:
+    def plan(
+        self, indptr: Any, indices: Any, last_page_len: Any,
+        num_qo_heads: int, num_kv_heads: int, head_dim: int, page_size: int,  # noqa: ARG002
+        *_: Any, **options: Any,
+    ) -> None:  # fmt: skip
         self._check_table(indptr, indices, last_page_len, page_size)
-        self.planned = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len}
+        q_len = options.get("q_len_per_req", 1)
+        self.planned = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len, "q_len_per_req": q_len}
 
 
 def install(flashinfer_backend: Any) -> None:
     """Put the stand-ins where vLLM's FlashInfer backend looks its compiled code up: the names in its own module."""
     flashinfer_backend.BatchPrefillWithPagedKVCacheWrapper = BatchPrefillWithPagedKVCacheWrapper
     flashinfer_backend.BatchDecodeWithPagedKVCacheWrapper = BatchDecodeWithPagedKVCacheWrapper
-    flashinfer_backend._copy_page_indices_kernel = CopyPageIndices()
+    if hasattr(flashinfer_backend, "_copy_page_indices_kernel"):  # since 0.10.2; before, torch copies the page indices
+        flashinfer_backend._copy_page_indices_kernel = CopyPageIndices()
+    if hasattr(flashinfer_backend, "_get_multi_ctas_kv_counter_buffer"):  # since 0.33: a layer's scratch on the device
+        flashinfer_backend.get_device_sm_count = lambda _device: 1
+        flashinfer_backend._get_multi_ctas_kv_counter_buffer = lambda *_: None
