@@ -30,7 +30,7 @@ def lengths_of(auditor: extents.Auditor, named: Named) -> extents.Measured | Non
     trtllm-gen decodes windows of one length: the leading rows that are as long as the first, where that is at most
     what it takes. All rows after them are prefill. Until 0.10.2 vLLM gave it no more than 256 tokens of prefill.
     """
-    need = extents.Need.of(named.batch, auditor.cell.chunk, auditor.deployment.spec.block_size)
+    need = auditor.need(named.batch)
     rows = need.rows.query_lens
     others = np.flatnonzero(rows != rows[0])
     decodes = (

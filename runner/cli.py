@@ -178,6 +178,16 @@ def report(
 
 
 @app.command()
+def overflows(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/latest.")],
+) -> None:
+    """Print, as Markdown, which overflow exists in which release and arch, and how it shows."""
+    from runner import session
+
+    raise typer.Exit(session.overflows(run_directory))
+
+
+@app.command()
 def repro(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell.")],
     matrix_file: MatrixFile = None,

@@ -27,6 +27,7 @@ from runner.model import (
 from runner.options import RunOptions, default_matrix
 from runner.reports import console as consoles
 from runner.reports import files, progress, terminal
+from runner.reports import overflows as overflow_tables
 from runner.stop import StopSignal
 
 MATRIX_COPY = "matrix.yaml"
@@ -64,20 +65,30 @@ def run(options: RunOptions) -> int:
 
 
 def report(run_directory: Path, *, json: bool) -> int:
-    """Show a run again and write its reports anew: from its results, or where it was killed from its journal."""
-    if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
-        rows = results.read(run_directory)
-    else:
-        plan = planning.from_json((run_directory / PLAN).read_bytes())
-        events = journal.read(run_directory / EVENTS)
-        naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
-        judge = _judge(() if naked else matrix.load(run_directory / MATRIX_COPY).known, default_matrix())
-        rows = judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
+    """Show a run again and write its reports anew."""
+    rows = _read(run_directory)
     code = outcome.exit_code(row.verdict for row in rows)
     if run_directory.is_dir():
         files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
     _show(rows, code, run_directory, as_json=json)
     return code
+
+
+def overflows(run_directory: Path) -> int:
+    """Print the tables of which overflow exists where; a run with overflows has told so by its own exit code."""
+    output.emit(overflow_tables.render(_read(run_directory)).rstrip())
+    return 0
+
+
+def _read(run_directory: Path) -> Sequence[CellResult]:
+    """The results of a run: from their file, or where it was killed from its journal."""
+    if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
+        return results.read(run_directory)
+    plan = planning.from_json((run_directory / PLAN).read_bytes())
+    events = journal.read(run_directory / EVENTS)
+    naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
+    judge = _judge(() if naked else matrix.load(run_directory / MATRIX_COPY).known, default_matrix())
+    return judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
 
 
 class _Watch:

@@ -20,6 +20,7 @@ from cases.vllm_api.deployment import (
     split,
     step,
     warm,
+    workspace,
 )
 from cases.vllm_api.kernels import decode_kernel, decode_window, has_draft_mask, prefills_by_trtllm_gen, resolved
 from cases.vllm_api.steps import NULL_PAGE, page_table
@@ -40,4 +41,5 @@ __all__ = [
     "split",
     "step",
     "warm",
+    "workspace",
 ]

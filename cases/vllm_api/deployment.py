@@ -8,7 +8,6 @@ What differs between releases is asked of `ERA`, the module of the run of releas
 """
 
 import functools
-import json
 import os
 import sys
 import tempfile
@@ -29,11 +28,13 @@ from vllm.version import __version__
 from cases import arch as _arch
 from cases import command_line, releases, stand_ins
 from cases.cell import Cell, Load
-from cases.command_line import GLOBAL_LAYERS, LOCAL_LAYERS
+from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
 from cases.verdicts import Batch, Refused, Substituted, Unavailable
+from cases.vllm_api import routes
 from cases.vllm_api.steps import step_of
 
 VERSION = releases.version_of(__version__)
+"""The installed release."""
 ERA: Any = import_module(f"cases.vllm_api.{releases.era_of(__version__)}")
 
 
@@ -45,8 +46,11 @@ class Deployment:
     config: Any
     group: Any
     spec: Any
-    groups: list[Any]
     device: torch.device
+    groups: list[Any]
+    """The planner's groups of layers."""
+    cudagraph: str
+    """The CUDA-graph mode of a model with such layers."""
 
     def new_builder(self) -> Any:
         """A fresh metadata builder, made the way the model runner makes it, of the class the chunked layer names."""
@@ -55,7 +59,7 @@ class Deployment:
             self.group.create_metadata_builders(self.config, self.device, self.spec.block_size)
         builder = self.group.get_metadata_builder()
         if hasattr(builder, "set_workspace_buffer"):  # the model runner shares one workspace too
-            builder.set_workspace_buffer(_workspace(self.device))
+            builder.set_workspace_buffer(workspace(self.device))
         return builder
 
 
@@ -63,14 +67,15 @@ def deploy(cell: Cell) -> Deployment:
     """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
     _arch.see(cell)
     if not cell.on_device:
-        stand_ins.install(flashinfer)
+        stand_ins.install(flashinfer, flex_attention)
     _sees(cell)
     config = _config(cell)
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(f"asked for the hybrid KV-cache manager {'on' if cell.hybrid else 'off'}, vLLM turned it")
-    # What profiling a GPU's memory would set: here, room for one longest sequence and two pages of each request's own.
+        raise Substituted(routes.hybrid_turned(cell))
+    # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
     load = cell.load
-    config.cache_config.num_gpu_blocks = 1 + -(-load.max_model_len // load.block_size) + 2 * load.max_num_seqs
+    pages = -(-load.max_model_len // load.block_size) + -(-load.max_num_batched_tokens // load.block_size)
+    config.cache_config.num_gpu_blocks = 1 + pages + 2 * load.max_num_seqs
     layers = _layers(cell, config)
     with set_current_vllm_config(config), _as_refusal():
         groups = ERA.kv_cache_groups(config, layers)
@@ -80,9 +85,14 @@ def deploy(cell: Cell) -> Deployment:
     backend = ERA.backend_of(config, layers[local], spec)
     if backend.get_name().removesuffix("_VLLM_V1").lower() != cell.backend:
         raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
+    with _as_refusal():
+        if other := routes.other_than_asked(cell, config, backend, spec):
+            raise Substituted(other)
+        specs = {name: ERA.spec_of(group, name) for group in groups for name in group.layer_names}
+        cudagraph = routes.cudagraph_mode(cell, config, specs)
     attention_group = ERA.AttentionGroup(backend, [local], spec, groups.index(group))
     device = torch.device("cuda" if cell.on_device else "cpu")
-    deployment = Deployment(cell, config, attention_group, spec, groups, device)
+    deployment = Deployment(cell, config, attention_group, spec, device, groups, cudagraph)
     try:
         builder = deployment.new_builder()
         if cell.arch == "cpu":
@@ -160,8 +170,8 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
     load, dtype, layers = cell.load, torch.get_default_dtype(), {}
     try:
         torch.set_default_dtype(config.model_config.dtype)
-        with set_current_vllm_config(config), _as_refusal():
-            for i in range(LOCAL_LAYERS + GLOBAL_LAYERS):
+        with set_current_vllm_config(config), _as_refusal(), routes.device_of(cell):
+            for i in range(LOCAL_LAYERS + GLOBAL_LAYERS + DRAFT_LAYERS[cell.draft]):
                 name = f"model.layers.{i}.self_attn.attn"
                 shape = {
                     "num_heads": load.num_heads,
@@ -181,12 +191,12 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
 def _config(cell: Cell) -> Any:
     """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder."""
     with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder, _as_refusal():
-        (Path(folder) / "config.json").write_text(json.dumps(command_line.tiny_llama4(cell)))
-        return ERA.config(EngineArgs, {"model": folder, **command_line.engine_args(cell)})
+        command_line.write_models(cell, Path(folder))
+        return ERA.config(EngineArgs, command_line.engine_args(cell, Path(folder)))
 
 
 @functools.cache
-def _workspace(device: torch.device) -> torch.Tensor:
+def workspace(device: torch.device) -> torch.Tensor:
     """Scratch for FlashInfer's wrappers; on the CPU nothing reads it."""
     size = 1 << 20 if device.type == "cpu" else 394 << 20
     return torch.zeros(size, dtype=torch.uint8, device=device)

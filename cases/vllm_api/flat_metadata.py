@@ -29,51 +29,61 @@ class TRTLLMPrefill:
 
 @dataclass(frozen=True)
 class TRTLLMDecode:
-    """What `trtllm_batch_decode_with_kv_cache` gets; it takes as many query tokens of each row as there are per row."""
+    """What `trtllm_batch_decode_with_kv_cache` gets; forward divides the tokens by the rows for the length of each."""
 
     block_tables: Any
     seq_lens: Any
     max_seq_len: int
 
 
-class InParts:
-    """The flat record with its two parts beside."""
+@dataclass(frozen=True)
+class FlashInferMetadata:
+    """The step, and what either kernel gets of it."""
 
-    def __init__(self, flat: Any, prefill: Any, decode: Any) -> None:
-        self.prefill, self.decode = prefill, decode
-        self._flat = flat
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._flat, name)
+    num_actual_tokens: int
+    slot_mapping: Any
+    num_decodes: int
+    num_decode_tokens: int
+    num_prefills: int
+    num_prefill_tokens: int
+    prefill: Wrapped | TRTLLMPrefill | None
+    decode: Wrapped | TRTLLMDecode | None
 
 
 def in_parts(flat: Any, decodes_by_trtllm: Callable[..., bool] | None = None) -> Any:
     """FlashInfer's metadata in parts, other backends' as it is.
 
-    `decodes_by_trtllm` is asked by 0.10.0, where the record does not say it and has no prefill by trtllm-gen.
+    `decodes_by_trtllm` is asked by 0.10.0, where the record does not say it and nothing is prefilled by trtllm-gen.
     """
     if type(flat).__name__ != "FlashInferMetadata":
         return flat
-    decodes, prefill, decode = flat.num_decodes, None, None
-    if decodes_by_trtllm:
+    counts = (flat.num_decodes, flat.num_decode_tokens, flat.num_prefills, flat.num_prefill_tokens)
+    prefill = _prefill(flat) if flat.num_prefill_tokens else None
+    decode = _decode(flat, decodes_by_trtllm) if flat.num_decode_tokens else None
+    return FlashInferMetadata(flat.num_actual_tokens, flat.slot_mapping, *counts, prefill, decode)
+
+
+def _prefill(flat: Any) -> Wrapped | TRTLLMPrefill:
+    if not getattr(flat, "prefill_use_trtllm", False):
+        return Wrapped(flat.prefill_wrapper)
+    return TRTLLMPrefill(
+        flat.block_table_tensor[flat.num_decodes :],
+        flat.seq_lens[flat.num_decodes :],
+        flat.qo_indptr_gpu,
+        flat.paged_kv_indptr_gpu,
+        int(getattr(flat, "max_q_len_prefill", flat.max_q_len)),
+        int(flat.max_seq_len),
+    )
+
+
+def _decode(flat: Any, by_trtllm: Callable[..., bool] | None) -> Wrapped | TRTLLMDecode:
+    if by_trtllm:
         cache = "auto" if flat.kv_data_type == flat.q_data_type else str(flat.kv_data_type)
         heads = flat.num_qo_heads, flat.num_kv_heads, flat.head_dim
-        by_trtllm = decodes_by_trtllm(decodes, flat.max_seq_len, cache, *heads), False
+        trtllm = by_trtllm(flat.num_decodes, flat.max_seq_len, cache, *heads)
     else:
-        by_trtllm = flat.decode_use_trtllm, flat.prefill_use_trtllm
-    if flat.num_decode_tokens:
-        decode = Wrapped(flat.decode_wrapper)
-        if by_trtllm[0]:
-            decode = TRTLLMDecode(flat.block_table_tensor[:decodes], flat.seq_lens[:decodes], flat.max_seq_len)
-    if flat.num_prefill_tokens:
-        prefill = Wrapped(flat.prefill_wrapper)
-        if by_trtllm[1]:
-            prefill = TRTLLMPrefill(
-                flat.block_table_tensor[decodes:],
-                flat.seq_lens[decodes:],
-                flat.qo_indptr_gpu,
-                flat.paged_kv_indptr_gpu,
-                getattr(flat, "max_q_len_prefill", flat.max_q_len),
-                flat.max_seq_len,
-            )
-    return InParts(flat, prefill, decode)
+        trtllm = flat.decode_use_trtllm
+    if not trtllm:
+        return Wrapped(flat.decode_wrapper)
+    rows = slice(0, flat.num_decodes)
+    return TRTLLMDecode(flat.block_table_tensor[rows], flat.seq_lens[rows], int(flat.max_seq_len))

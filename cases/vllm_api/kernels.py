@@ -6,6 +6,7 @@ The facts about releases are read from each one's `v1/attention/backends/flashin
 from typing import Any
 
 from cases.verdicts import Batch
+from cases.vllm_api import routes
 from cases.vllm_api.deployment import ERA, VERSION, Deployment, build, step
 
 
@@ -48,28 +49,32 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
     """What vLLM chose by itself."""
     builder = deployment.group.get_metadata_builder()
     native = f"{deployment.cell.backend}-native"
-    load = deployment.cell.load
-    one_chunk = min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
-    decode = decode_kernel(deployment)
-    if decode is None and _part(deployment, "decode", 1) == "TRTLLMDecode":
-        decode = "trtllm-gen"
+    decode = _part(deployment, "decode", 1 + deployment.cell.spec_k)
+    # until 0.10.2 each build decides, and decodes one token only
+    by_trtllm = type(_part(deployment, "decode", 1) if decode is None else decode).__name__ == "TRTLLMDecode"
     return {
         "backend": deployment.group.backend.get_name().removesuffix("_VLLM_V1").lower(),
-        "prefill_kernel": "trtllm-gen" if _part(deployment, "prefill", one_chunk) == "TRTLLMPrefill" else native,
-        "decode_kernel": decode or native,
+        "prefill_kernel": "trtllm-gen" if type(_part(deployment, "prefill")).__name__ == "TRTLLMPrefill" else native,
+        "decode_kernel": decode_kernel(deployment) or ("trtllm-gen" if by_trtllm else native),
+        "draft_mask": getattr(decode, "mask", None) is not None,
         "hybrid": "off" if deployment.config.scheduler_config.disable_hybrid_kv_cache_manager else "on",
         "kv_spec": type(deployment.spec).__name__,
+        "kv_dtype": routes.kv_dtype(deployment.spec),
+        "kv_layout": routes.kv_layout(deployment.config),
         "block_size": deployment.spec.block_size,
-        "cudagraph": ERA.cudagraph_support(builder, deployment.config, deployment.spec),
+        "cudagraph": deployment.cudagraph,
+        "cudagraph_support": ERA.cudagraph_support(builder, deployment.config, deployment.spec),
     }
 
 
-def _part(deployment: Deployment, part: str, tokens: int) -> str:
-    """FlashInfer's builder decides at each build: what it makes of one request of that many tokens."""
+def _part(deployment: Deployment, part: str, tokens: int = 0) -> Any:
+    """FlashInfer's builder decides at each build: what it makes of one request of so many tokens, or as fit a chunk."""
     if deployment.cell.backend != "flashinfer":
-        return ""
+        return None
+    load = deployment.cell.load
+    tokens = tokens or min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
     try:
         metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
     except Exception:  # noqa: BLE001 - the cases about the builder judge that; this is only for the record
-        return ""
-    return type(getattr(metadata, part)).__name__
+        return None
+    return getattr(metadata, part)

@@ -17,8 +17,8 @@ def step_of(
     """The batch as vLLM's `metadata` class, with pages of `size` tokens; a release gets the fields that it knows."""
     query_lens, seq_lens = np.array(batch.query_lens, np.int32), np.array(batch.seq_lens, np.int32)
     starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
-    prefix = int((seq_lens - query_lens).min()) // size if shared_prefix else 0
-    table = torch.from_numpy(page_table(seq_lens, size, max_model_len, prefix))
+    contexts = seq_lens - query_lens if shared_prefix else np.zeros_like(seq_lens)
+    table = torch.from_numpy(page_table(seq_lens, contexts, size, max_model_len))
     lens, computed = torch.from_numpy(seq_lens), torch.from_numpy(seq_lens - query_lens)
     fields = {
         "query_start_loc": torch.from_numpy(starts).to(device),
@@ -41,18 +41,19 @@ def step_of(
     return metadata(**{name: value for name, value in fields.items() if name in metadata.__dataclass_fields__})
 
 
-def page_table(seq_lens: Any, block_size: int, max_model_len: int, prefix: int) -> np.ndarray[Any, Any]:
+def page_table(seq_lens: Any, contexts: Any, block_size: int, max_model_len: int) -> np.ndarray[Any, Any]:
     """A block table [requests, pages of max_model_len], handed out from the highest page down.
 
-    The first `prefix` pages of all requests are the same, as after a hit in the prefix cache; no other page is shared,
-    and none is where its index would suggest.
+    The whole pages of a request's context are those of the request with the longest one, as after a hit in the prefix
+    cache; no other page is shared, and none is where its index would suggest.
     """
-    own = -(-seq_lens // block_size) - prefix
+    longest, shared = int(contexts.argmax()), contexts // block_size
+    shared[longest] = 0
+    own = -(-seq_lens // block_size) - shared
     table = np.full((len(seq_lens), -(-max_model_len // block_size)), NULL_PAGE, np.int32)
-    next_page = prefix + int(own.sum())
-    table[:, :prefix] = np.arange(next_page, next_page - prefix, -1)
-    next_page -= prefix
-    for row, pages in enumerate(own.tolist()):
-        table[row, prefix : prefix + pages] = np.arange(next_page, next_page - pages, -1)
-        next_page -= pages
+    next_page = int(own.sum())
+    for row in (longest, *(row for row in range(len(seq_lens)) if row != longest)):
+        table[row, : shared[row]] = table[longest, : shared[row]]
+        table[row, shared[row] : shared[row] + own[row]] = np.arange(next_page, next_page - own[row], -1)
+        next_page -= int(own[row])
     return table

@@ -6,7 +6,8 @@ import pytest
 
 from tests.mutants import table
 from tests.mutants.client import Cases, running
-from tests.mutants.mutants import MUTANTS, Mutant
+from tests.mutants.everything import MUTANTS
+from tests.mutants.mutants import Mutant
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(600), pytest.mark.xdist_group("mutants")]
 

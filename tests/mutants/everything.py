@@ -1,0 +1,7 @@
+"""All mutants, from the files that hold them."""
+
+from tests.mutants import mutants
+from tests.mutants.attention import ATTENTION
+from tests.mutants.kv_cache import KV_CACHE
+
+MUTANTS = (*mutants.MUTANTS, *ATTENTION, *KV_CACHE)
