@@ -5,6 +5,7 @@ cell in this process, in an editor's debugger if need be, and `--cells FILE` (fr
 """
 
 import json
+import os
 import shutil
 import subprocess
 import traceback
@@ -22,15 +23,19 @@ from cases.verdicts import Overflowed, Refused, Substituted, Unavailable
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
     from cases import extents, stand_ins, vllm_api
+    from cases.batches import drawn
 
     vllm_api.warm()
     stand_ins.COPY.warm()
+    drawn.warm()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("attnmatrix")
     group.addoption("--cell", action="append", default=[], metavar="ID", help="run this cell (repeatable)")
     group.addoption("--cells", type=Path, metavar="FILE", help="cells as `runner list --json` prints them")
+    default = int(os.environ.get("ATTNMATRIX_SEED", "0"))
+    group.addoption("--seed", type=int, default=default, help="of the random batches (default: $ATTNMATRIX_SEED, or 0)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -127,7 +127,7 @@ class Auditor:
             error = raised
         if guards.left_inside:
             self._start_over()
-        return list(guards.outside()), error
+        return guards.outside(), error
 
     def _start_over(self) -> None:
         """With a fresh builder."""

@@ -39,20 +39,23 @@ class Guards:
 
     def __init__(self, builder: Any) -> None:
         self._builder = builder
-        self._places: list[_Place] = []
+        self._places: dict[tuple[int, int], _Place] = {}
         self._own: dict[int, tuple[owned.Memory, owned.Memory]] = {}
+        self._around: list[_Place] = []
         self.left_inside = False
         """Whether the builder kept a view into the guarded memory: it is not as it was before."""
 
     def __enter__(self) -> "Guards":
-        # tensors first: most arrays are views of them
-        for name, memory in sorted(owned.walk(self._builder), key=lambda found: isinstance(found[1], np.ndarray)):
-            tensor = memory if isinstance(memory, torch.Tensor) else _tensor(memory)
-            if tensor is None or not 0 < tensor.untyped_storage().nbytes() <= LARGEST:
-                continue
-            if not any(place.covers(memory) for place in self._places):
-                self._places.append(_Place(name, tensor))
-        for place in self._places:
+        found, self._around = list(owned.walk(self._builder)), []
+        arrays = [(name, _bytes(m), len(m)) for name, m in found if isinstance(m, np.ndarray) and m.ndim]
+        for name, memory, length in [*_runs(found), *arrays]:
+            if memory is None or not 0 < len(memory) <= LARGEST or any(p.covers(memory) for p in self._around):
+                continue  # an array is mostly a view of a tensor
+            key = (memory.data_ptr(), len(memory))
+            if key not in self._places:
+                self._places[key] = _Place(name, memory, length)
+            self._around.append(self._places[key])
+        for place in self._around:
             place.fill()
         owned.exchange(self._builder, self._into)
         return self
@@ -60,16 +63,14 @@ class Guards:
     def __exit__(self, *_: object) -> None:
         owned.exchange(self._builder, lambda _name, memory: self._own.get(id(memory), (memory, memory))[1])
         self._own.clear()
-        self.left_inside = any(place.holds(memory) for _, memory in owned.walk(self._builder) for place in self._places)
+        self.left_inside = any(place.holds(memory) for _, memory in owned.walk(self._builder) for place in self._around)
 
-    def outside(self) -> Iterator[Outside]:
+    def outside(self) -> list[Outside]:
         """What was written beside the buffers in the last block."""
-        for place in self._places:
-            if found := place.outside():
-                yield found
+        return [found for place in self._around if (found := place.outside())]
 
     def _into(self, _name: str, memory: owned.Memory) -> owned.Memory:
-        for place in self._places:
+        for place in self._around:
             if place.covers(memory):
                 moved = place.moved(memory)
                 self._own[id(moved)] = moved, memory
@@ -78,27 +79,25 @@ class Guards:
 
 
 class _Place:
-    """One storage, and the larger allocation that takes its place."""
+    """A run of memory, and the larger allocation that takes its place."""
 
-    def __init__(self, name: str, tensor: torch.Tensor) -> None:
-        self.name, self.length = name, tensor.shape[0] if tensor.dim() else 1
-        self._entry = tensor.element_size() * (tensor.stride(0) if tensor.dim() and tensor.stride(0) else 1)
-        storage = tensor.untyped_storage()
-        self._own = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-        self._all = torch.full((2 * ROOM + len(self._own),), BYTE, dtype=torch.uint8, device=tensor.device)
-        end, self._filled = ROOM + len(self._own), False
+    def __init__(self, name: str, own: torch.Tensor, length: int) -> None:
+        self.name, self.length = name, length
+        self._own, self._filled = own, False
+        self._all = torch.full((2 * ROOM + len(own),), BYTE, dtype=torch.uint8, device=own.device)
+        end = ROOM + len(own)
         self._before, self._inside, self._past = self._all[:ROOM], self._all[ROOM:end], self._all[end:]
 
     def covers(self, memory: owned.Memory) -> bool:
-        """Whether the memory is in the storage."""
+        """Whether the memory begins in the run."""
         return 0 <= _address(memory) - self._own.data_ptr() < len(self._own)
 
     def holds(self, memory: owned.Memory) -> bool:
-        """Whether the memory is in the larger allocation."""
+        """Whether the memory begins in the larger allocation."""
         return 0 <= _address(memory) - self._all.data_ptr() < len(self._all)
 
     def fill(self) -> None:
-        """Let all be as in the storage, and the guard words untouched."""
+        """Let all be as in the run, and the guard words untouched."""
         if len(self._own) <= SMALL or not self._filled:
             self._inside.copy_(self._own)
             self._filled = True
@@ -117,17 +116,48 @@ class _Place:
         before, past = (np.flatnonzero(part.cpu().numpy() != BYTE) for part in (self._before, self._past))
         if not len(before) and not len(past):
             return None
+        entry = len(self._own) // self.length
         return Outside(
             self.name,
             self.length,
-            -(-(ROOM - int(before[0])) // self._entry) if len(before) else 0,
-            -(-(int(past[-1]) + 1) // self._entry) if len(past) else 0,
+            -(-(ROOM - int(before[0])) // entry) if len(before) else 0,
+            -(-(int(past[-1]) + 1) // entry) if len(past) else 0,
         )
 
 
-def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor | None:
-    """The whole of an array's own memory; None for one that torch has no type for, or that is a view with gaps."""
-    return torch.from_numpy(array) if array.dtype.kind in "biuf" and array.flags.c_contiguous else None
+def _runs(found: list[tuple[str, owned.Memory]]) -> Iterator[tuple[str, torch.Tensor, int]]:
+    """The runs of bytes that tensors cover, each with the name and the entries of the first and largest tensor in it.
+
+    Tensors that overlap are in one; two views of one storage that do not are neighbours, and each gets guard words.
+    """
+    views = [(name, m, _bytes(m)) for name, m in found if isinstance(m, torch.Tensor) and m.numel()]
+    views.sort(key=lambda view: (view[2].data_ptr(), -len(view[2])))
+    run: tuple[str, torch.Tensor, int] | None = None
+    for name, tensor, memory in views:
+        if run and memory.data_ptr() < run[1].data_ptr() + len(run[1]):
+            end = max(run[1].data_ptr() + len(run[1]), memory.data_ptr() + len(memory))
+            run = (run[0], _stretch(run[1], end - run[1].data_ptr()), run[2])
+            continue
+        if run:
+            yield run
+        run = (name, memory, tensor.shape[0] if tensor.dim() else 1)
+    if run:
+        yield run
+
+
+def _bytes(memory: owned.Memory) -> torch.Tensor | None:
+    """The bytes from the first entry of a view to its last; None for an array that is no plain run of numbers."""
+    if isinstance(memory, np.ndarray):
+        plain = memory.dtype.kind in "biuf" and memory.flags.c_contiguous
+        return torch.from_numpy(memory).view(torch.uint8).flatten() if plain else None
+    last = sum((size - 1) * stride for size, stride in zip(memory.shape, memory.stride(), strict=True))
+    view = torch.empty(0, dtype=torch.uint8, device=memory.device)
+    start = memory.storage_offset() * memory.element_size()
+    return view.set_(memory.untyped_storage(), start, ((last + 1) * memory.element_size(),), (1,))
+
+
+def _stretch(memory: torch.Tensor, length: int) -> torch.Tensor:
+    return memory.as_strided((length,), (1,), memory.storage_offset())
 
 
 def _address(memory: owned.Memory) -> int:

@@ -61,10 +61,10 @@ def with_common_prefixes(shape: Shape, seed: int) -> list[Life]:
     rng, k, c, page = np.random.default_rng(seed), shape.spec_k, shape.chunk, shape.page
     text, room = _text(rng, shape), shape.length - k - 4
     # Tokens in common, and tokens of the prompt. One more than whole pages: all but the last token is a hit.
-    pairs = [(c + 1, c + 1), (c, c + page), (c + page + 1, c + page + 1)]
+    pairs = [(page + 1, page + 1), (c + 1, c + 1), (c, c + page), (c + page + 1, c + page + 1)]
     if shape.most > 3:
-        pairs += [(page + 1, page + 1), (c, c), (c - page, c + 2), (2 * c + 1, 2 * c + 1), (2 * c, 2 * c + 3)]
-    pairs = [pair for pair in pairs if pair[1] <= room]
+        pairs += [(c, c), (c - page, c + 2), (2 * c + 1, 2 * c + 1), (2 * c, 2 * c + 3)]
+    pairs = [pair for pair in dict.fromkeys(pairs) if pair[0] > 0 and pair[1] <= room]
     lives = [Life("first", text, max((n for pair in pairs for n in pair), default=room), k + 2, ((k, k // 2),))]
     for i, (common, prompt) in enumerate(pairs):
         own = np.concatenate([text[:common], _text(rng, shape)[common:]])
@@ -77,10 +77,10 @@ def with_common_prefixes(shape: Shape, seed: int) -> list[Life]:
 def crowded(shape: Shape, seed: int) -> list[Life]:
     """Requests that begin side by side a page before a border, where each soon wants a block and few are left."""
     rng, k = np.random.default_rng(seed), shape.spec_k
-    prompt = max(1, min(shape.chunk, shape.length - 2 * shape.page) - shape.page - 1)
+    prompt = min(shape.chunk, shape.length - 2 * shape.page) - shape.page - 1
     outputs = min(shape.page + 2 * k + 4, 6 * k + 6)
     return [
-        Life(f"crowded-{i}", _text(rng, shape), prompt - i, outputs, ((k, i % (k + 1)), (k, k)))
+        Life(f"crowded-{i}", _text(rng, shape), max(1, prompt - i), outputs, ((k, i % (k + 1)), (k, k)))
         for i in range(min(4, shape.most - 1))
     ]
 

@@ -8,11 +8,13 @@ reordering makes: decodes and verify windows first, prefills last.
 from cases.batches.formed import Named, few_requests, formed, may_be_formed, short_steps
 from cases.batches.mixed import all_phases, ends, long_prefills
 from cases.batches.most import most, most_mask_rows
+from cases.batches.warm_up import SHARES, warm_up
 from cases.batches.windows import split_windows
 from cases.batches.within import splits_that_fit, within_capacity
 from cases.cell import Load
 
 __all__ = [
+    "SHARES",
     "Named",
     "all_phases",
     "ends",
@@ -24,6 +26,7 @@ __all__ = [
     "short_steps",
     "split_windows",
     "splits_that_fit",
+    "warm_up",
     "within_capacity",
     "worst",
 ]

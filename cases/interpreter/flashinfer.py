@@ -60,9 +60,23 @@ def _prefill(part: Any, rows: int, first: int, size: int) -> Iterator[Row]:
     )  # fmt: skip
 
 
+PLANNED = {
+    "indptr": "_paged_kv_indptr_buf",
+    "indices": "_paged_kv_indices_buf",
+    "last_page_len": "_paged_kv_last_page_len_buf",
+    "qo_indptr": "_qo_indptr_buf",
+    "causal": "_causal",
+    "sm_scale": "_sm_scale",
+    "num_qo_heads": "_num_qo_heads",
+    "num_kv_heads": "_num_kv_heads",
+}
+"""Where FlashInfer's own wrappers keep what `plan` was given (0.7.2); read from its source, not run on a device yet."""
+
+
 def _planned(wrapper: Any) -> dict[str, Any]:
-    """What a wrapper was planned with; a real one on a device keeps that to itself."""
-    planned: dict[str, Any] = getattr(wrapper, "planned", {})
-    if not planned:
+    """What a wrapper was planned with: a stand-in says it, a real one keeps it in its attributes."""
+    kept = {name: getattr(wrapper, place) for name, place in PLANNED.items() if hasattr(wrapper, place)}
+    planned: dict[str, Any] = getattr(wrapper, "planned", None) or kept
+    if not planned.keys() >= {"indptr", "indices", "last_page_len"}:
         raise Unknown(f"{type(wrapper).__name__} does not show what it was planned with")
     return planned

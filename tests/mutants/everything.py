@@ -2,6 +2,7 @@
 
 from tests.mutants import mutants
 from tests.mutants.attention import ATTENTION
+from tests.mutants.buffers import BUFFERS
 from tests.mutants.kv_cache import KV_CACHE
 
-MUTANTS = (*mutants.MUTANTS, *ATTENTION, *KV_CACHE)
+MUTANTS = (*mutants.MUTANTS, *ATTENTION, *BUFFERS, *KV_CACHE)

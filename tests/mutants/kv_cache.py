@@ -12,6 +12,7 @@ SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler."
 PLANNER = "vllm.v1.core.kv_cache_utils:"
 
 ON, OFF = ("flash_attn sm90 on k3 c64 few",), ("flash_attn sm90 off k3 c64 few",)
+PAGED = ("flashinfer sm80 on k0 c64 few",)
 LONG = ("flash_attn sm90 on k3 c8192 one",)
 
 KV_CACHE = (
@@ -58,6 +59,20 @@ KV_CACHE = (
            "reversed(self.pop_blocks_for_free(request_id)[1:])", OFF),
     Mutant("a preempted request's tokens stay computed", SCHEDULER + "_preempt_request",
            "request.num_computed_tokens = 0", "pass", OFF),
+    Mutant("pages freed with their chunk are forgotten", SINGLE + "_remove_blocks_in_range", "freed.append(blocks[i])",
+           "freed.append(blocks[i]); self.block_pool._maybe_evict_cached_block(blocks[i])", ON),
+    Mutant("a hit stops a page early", CHUNKED + "find_longest_cache_hit", "max_length // kv_cache_spec.block_size",
+           "(max_length - 1) // kv_cache_spec.block_size", ON),
+    Mutant("a hit needs pages before its chunk", CHUNKED + "find_longest_cache_hit",
+           "* kv_cache_spec.attention_chunk_size\n", "* 0\n", ON),
+    Mutant("kernels page as the manager does", "vllm.v1.worker.utils:AttentionGroup.create_metadata_builders",
+           "self.kv_cache_spec.copy_with_new_block_size(\n            kernel_block_size\n        )",
+           "self.kv_cache_spec", PAGED),
+    Mutant("kernels take any page", "vllm.v1.worker.utils:select_common_block_size",
+           "if _block_size_is_supported(backends, kv_manager_block_size, specs):", "if True:", PAGED),
+    Mutant("any connector turns the hybrid manager off", "vllm.config.vllm:VllmConfig.__post_init__",
+           "if not KVConnectorFactory.supports_hma_config(self.kv_transfer_config):", "if True:",
+           ("flash_attn sm90 on k0 c64 few",)),
     Mutant("layers stay apart without the hybrid manager", PLANNER + "unify_hybrid_kv_cache_specs",
            "kv_cache_spec.update(promoted_specs)", "pass", OFF),
 )  # fmt: skip
