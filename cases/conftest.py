@@ -5,6 +5,7 @@ cell in this process, in an editor's debugger if need be, and `--cells FILE` (fr
 """
 
 import json
+import os
 import shutil
 import subprocess
 import traceback
@@ -21,15 +22,20 @@ from cases.verdicts import Overflowed, Refused, Substituted
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
-    from cases import extents, vllm_api
+    from cases import extents, stand_ins, vllm_api
+    from cases.batches import drawn
 
     vllm_api.warm()
+    stand_ins.COPY.warm()
+    drawn.warm()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("attnmatrix")
     group.addoption("--cell", action="append", default=[], metavar="ID", help="run this cell (repeatable)")
     group.addoption("--cells", type=Path, metavar="FILE", help="cells as `runner list --json` prints them")
+    default = int(os.environ.get("ATTNMATRIX_SEED", "0"))
+    group.addoption("--seed", type=int, default=default, help="of the random batches (default: $ATTNMATRIX_SEED, or 0)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -175,7 +181,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "oom"
         case pytest.skip.Exception():
             state = "skipped"
-        case _ if Path(traceback.extract_tb(error.__traceback__)[-1].filename).parent == Path(__file__).parent:
+        case _ if Path(__file__).parent in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
     message = (
         ""

@@ -4,9 +4,13 @@ Each checks the contract that FlashInfer documents for the function it stands fo
 raises where the real one would read or write out of range. They are installed for emulated evidence only.
 """
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import torch
+
+from cases.real_kernel import interpreted
 
 
 class ContractBroken(AssertionError):
@@ -25,22 +29,63 @@ class CopyPageIndices:
     """Stands for vLLM's Triton kernel that gathers block-table rows into one list of page indices.
 
     Contract (its source): program r copies block_table[r, 0 : cu[r + 1] - cu[r]] to page_indices[cu[r] : cu[r + 1]],
-    and nothing in it knows how long `page_indices` is.
+    and nothing in it knows how long `page_indices` is. In a block `with copy.by_the_real_kernel():` the kernel itself
+    does it, in Triton's interpreter, for as many rows as that is quick for.
     """
+
+    ROWS = 4
+    """The interpreter takes about a millisecond for a row."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self._interpret = False
+
+    def warm(self) -> None:
+        """Let the interpreter read the kernel's source: once per process, a tenth of a second."""
+        if self.kernel is not None and self.interprets(1):
+            page = torch.zeros((1, 1), dtype=torch.int32)
+            interpreted(self.kernel)[(1,)](page[0], page, 1, torch.arange(2, dtype=torch.int32), BLOCK_SIZE=1)
+
+    def interprets(self, rows: int) -> bool:
+        """Whether the real kernel is run for that many rows when it is asked for."""
+        return rows <= self.ROWS and interpreted(self.kernel) is not None
+
+    @contextmanager
+    def by_the_real_kernel(self) -> Iterator[None]:
+        """Let the real kernel write until the block ends, beyond the page indices too: behind them are guard words."""
+        self._interpret = True
+        try:
+            yield
+        finally:
+            self._interpret = False
 
     def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
         (rows,) = grid
 
-        def copy(page_indices: Any, block_table: Any, _stride: int, cu_num_blocks: Any, **_: Any) -> None:
+        def copy(page_indices: Any, block_table: Any, stride: int, cu_num_blocks: Any, **options: Any) -> None:
             if cu_num_blocks.numel() < rows + 1:
                 raise OutOfRange("cu_num_blocks", rows + 1, cu_num_blocks.numel())
-            bounds = cu_num_blocks[: rows + 1].tolist()
-            if bounds[rows] > page_indices.numel():
-                raise OutOfRange("paged_kv_indices", bounds[rows], page_indices.numel())
-            for row, (start, end) in enumerate(pairwise(bounds)):
-                page_indices[start:end] = block_table[row, : end - start]
+            starts, ends = cu_num_blocks[:rows].long(), cu_num_blocks[1 : rows + 1].long()
+            counts, end = (ends - starts).clamp(min=0), int(ends.max()) if rows else 0
+            if rows and int(counts.max()) > block_table.shape[1]:
+                raise ContractBroken(f"{int(counts.max())} pages are copied of a row of {block_table.shape[1]}")
+            if self._interpret and self.interprets(rows):
+                behind = page_indices.untyped_storage().nbytes() // page_indices.element_size()
+                if page_indices.storage_offset() + end > behind:
+                    raise OutOfRange("paged_kv_indices", end, page_indices.numel())
+                interpreted(self.kernel)[grid](page_indices, block_table, stride, cu_num_blocks, **options)
+                return
+            if end > page_indices.numel():
+                raise OutOfRange("paged_kv_indices", end, page_indices.numel())
+            row = torch.repeat_interleave(counts)
+            nth = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
+            page_indices[starts[row] + nth] = block_table[row, nth]
 
         return copy
+
+
+COPY = CopyPageIndices(None)
+"""The one that is installed."""
 
 
 class _PagedWrapper:
@@ -90,19 +135,25 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
             "indptr": paged_kv_indptr,
             "indices": paged_kv_indices,
             "last_page_len": paged_kv_last_page_len,
+            "page_size": page_size,
+            **options,
         }
 
 
 class BatchDecodeWithPagedKVCacheWrapper(_PagedWrapper):
     """Stands for FlashInfer's decode wrapper of the same name; `plan` checks its documented shapes and ranges."""
 
-    def plan(self, *, indptr: Any, indices: Any, last_page_len: Any, page_size: int, **_: Any) -> None:
+    def plan(self, *, indptr: Any, indices: Any, last_page_len: Any, page_size: int, **options: Any) -> None:
         self._check_table(indptr, indices, last_page_len, page_size)
-        self.planned = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len}
+        tables = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len}
+        self.planned = {**tables, "page_size": page_size, **options}
 
 
 def install(flashinfer_backend: Any) -> None:
     """Put the stand-ins where vLLM's FlashInfer backend looks its compiled code up: the names in its own module."""
     flashinfer_backend.BatchPrefillWithPagedKVCacheWrapper = BatchPrefillWithPagedKVCacheWrapper
     flashinfer_backend.BatchDecodeWithPagedKVCacheWrapper = BatchDecodeWithPagedKVCacheWrapper
-    flashinfer_backend._copy_page_indices_kernel = CopyPageIndices()
+    kernel = getattr(flashinfer_backend, "_copy_page_indices_kernel", COPY)
+    if kernel is not COPY:
+        COPY.kernel = kernel
+        flashinfer_backend._copy_page_indices_kernel = COPY

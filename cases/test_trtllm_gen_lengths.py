@@ -26,7 +26,7 @@ def lengths_of(auditor: extents.Auditor, named: Named) -> extents.Measured | Non
     trtllm-gen decodes windows of one length: the leading rows that are as long as the first, where that is at most
     1 + k tokens. All rows after them are prefill.
     """
-    need = extents.Need.of(named.batch, auditor.cell.chunk, auditor.deployment.spec.block_size)
+    need = auditor.need(named.batch)
     rows = need.rows.query_lens
     others = np.flatnonzero(rows != rows[0])
     decodes = 0 if rows[0] > 1 + auditor.cell.spec_k else int(others[0]) if len(others) else len(rows)

@@ -83,9 +83,10 @@ def deploy(cell: Cell) -> Deployment:
     config = _config(cell)
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
         raise Substituted(routes.hybrid_turned(cell))
-    # What profiling a GPU's memory would set: here, room for one longest sequence and two pages of each request's own.
+    # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
     load = cell.load
-    config.cache_config.num_gpu_blocks = 1 + -(-load.max_model_len // load.block_size) + 2 * load.max_num_seqs
+    pages = -(-load.max_model_len // load.block_size) + -(-load.max_num_batched_tokens // load.block_size)
+    config.cache_config.num_gpu_blocks = 1 + pages + 2 * load.max_num_seqs
     layers = _layers(cell, config)
     backends = {layer.get_attn_backend() for layer in layers.values()}
     specs = {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
@@ -182,8 +183,8 @@ def step(deployment: Deployment, batch: Batch, *, shared_prefix: bool = False) -
     device, size = deployment.device, deployment.spec.block_size
     query_lens, seq_lens = np.array(batch.query_lens, np.int32), np.array(batch.seq_lens, np.int32)
     starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
-    prefix = int((seq_lens - query_lens).min()) // size if shared_prefix else 0
-    table = torch.from_numpy(page_table(seq_lens, size, deployment.config.model_config.max_model_len, prefix))
+    contexts = seq_lens - query_lens if shared_prefix else np.zeros_like(seq_lens)
+    table = torch.from_numpy(page_table(seq_lens, contexts, size, deployment.config.model_config.max_model_len))
     lens = torch.from_numpy(seq_lens)
     return CommonAttentionMetadata(
         query_start_loc=torch.from_numpy(starts).to(device),
@@ -200,20 +201,21 @@ def step(deployment: Deployment, batch: Batch, *, shared_prefix: bool = False) -
     )
 
 
-def page_table(seq_lens: Any, block_size: int, max_model_len: int, prefix: int) -> np.ndarray[Any, Any]:
+def page_table(seq_lens: Any, contexts: Any, block_size: int, max_model_len: int) -> np.ndarray[Any, Any]:
     """A block table [requests, pages of max_model_len], handed out from the highest page down.
 
-    The first `prefix` pages of all requests are the same, as after a hit in the prefix cache; no other page is shared,
-    and none is where its index would suggest.
+    The whole pages of a request's context are those of the request with the longest one, as after a hit in the prefix
+    cache; no other page is shared, and none is where its index would suggest.
     """
-    own = -(-seq_lens // block_size) - prefix
+    longest, shared = int(contexts.argmax()), contexts // block_size
+    shared[longest] = 0
+    own = -(-seq_lens // block_size) - shared
     table = np.full((len(seq_lens), -(-max_model_len // block_size)), NULL_PAGE, np.int32)
-    next_page = prefix + int(own.sum())
-    table[:, :prefix] = np.arange(next_page, next_page - prefix, -1)
-    next_page -= prefix
-    for row, pages in enumerate(own.tolist()):
-        table[row, prefix : prefix + pages] = np.arange(next_page, next_page - pages, -1)
-        next_page -= pages
+    next_page = int(own.sum())
+    for row in (longest, *(row for row in range(len(seq_lens)) if row != longest)):
+        table[row, : shared[row]] = table[longest, : shared[row]]
+        table[row, shared[row] : shared[row] + own[row]] = np.arange(next_page, next_page - own[row], -1)
+        next_page -= int(own[row])
     return table
 
 

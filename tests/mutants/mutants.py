@@ -65,18 +65,20 @@ INDICES = "max_num_pages, dtype=torch.int32"
 ENOUGH = "2 * n + max(t - 2 * n, 0) // c"
 """The most virtual batches of n requests and t tokens: two for each, and one more for each further c tokens."""
 
+BY_ROWS = f"""n = vllm_config.scheduler_config.max_num_seqs
+    t, c = self.max_num_batched_tokens, kv_cache_spec.attention_chunk_size
+    max_num_reqs = {ENOUGH}"""
+COPIED = "self.paged_kv_last_page_len.copy_to_gpu(num_reqs)"
+PAST_THE_END = f"""{COPIED}
+    last = self.paged_kv_last_page_len.np
+    np.lib.stride_tricks.as_strided(last, (len(last) + 1,))[-1] = page_size"""
+
 CORRECTIONS: dict[str, tuple[Edit, ...]] = {
     "": (),
-    "sized by virtual batches": (
-        Edit(
-            INIT,
-            SEQS,
-            "n = vllm_config.scheduler_config.max_num_seqs\n"
-            "    t, c = self.max_num_batched_tokens, kv_cache_spec.attention_chunk_size\n"
-            f"    max_num_reqs = {ENOUGH}",
-        ),
-    ),
+    "sized by virtual batches": (Edit(INIT, SEQS, BY_ROWS),),
+    "sized by virtual batches, short by one": (Edit(INIT, SEQS, f"{BY_ROWS} - 1"),),
     "indices short by one": (Edit(INIT, INDICES, "max_num_pages - 1, dtype=torch.int32"),),
+    "an array is written past its end": (Edit(TABLES, COPIED, PAST_THE_END),),
 }
 SIZED = "sized by virtual batches"
 
@@ -216,11 +218,11 @@ MASKS_AND_LENGTHS = (
 
 OURS = (
     Mutant("the stand-in copies the first row for all", "cases.stand_ins:CopyPageIndices.__getitem__",
-           "block_table[row, : end - start]", "block_table[0, : end - start]", SM80),
+           "block_table[row, nth]", "block_table[0, nth]", SM80),
     Mutant("the stand-in writes past the page indices", "cases.stand_ins:CopyPageIndices.__getitem__",
-           "bounds[rows] > page_indices.numel()", "False", SM80_SHORT, "indices short by one"),
+           "if end > page_indices.numel():", "if False:", SM80_SHORT, "indices short by one"),
     Mutant("the storage of buffers is not watched", "cases.extents:_resized",
-           "(new.address, new.size) != (old.address, old.size)", "False", ("flashinfer sm100 on k0 c64 one",)),
+           "not old.moved_to(", "True or not old.moved_to(", ("flashinfer sm100 on k0 c64 one",)),
     Mutant("sm90 is presented as sm89", "attnmatrix_vllm.presented:PresentedPlatform.get_device_capability",
            "*capability_of(presented())", "8, 9", FLASH),
     Mutant("sm103 is presented as sm100", "attnmatrix_vllm:capability_of", "int(digits[:-1]), int(digits[-1])",

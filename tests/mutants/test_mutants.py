@@ -6,7 +6,8 @@ import pytest
 
 from tests.mutants import table
 from tests.mutants.client import Cases, running
-from tests.mutants.mutants import MUTANTS, Mutant
+from tests.mutants.everything import MUTANTS
+from tests.mutants.mutants import Mutant
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(600), pytest.mark.xdist_group("mutants")]
 
@@ -18,7 +19,12 @@ RED = {
         "test_builder_buffers_hold_the_worst_batches",
     },
     "sized by virtual batches": set(),
+    "sized by virtual batches, short by one": {"test_paged_kv_buffers_hold_the_worst_batches"},
     "indices short by one": {"test_paged_kv_buffers_hold_batches_without_a_split"},
+    "an array is written past its end": {
+        "test_paged_kv_buffers_hold_batches_without_a_split",
+        "test_paged_kv_buffers_hold_the_worst_batches",
+    },
 }
 """The cases that may be red without a mutant: what vLLM is known for, and what a correction is made to show."""
 
