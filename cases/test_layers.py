@@ -28,5 +28,5 @@ def test_each_layer_has_the_builder_of_its_kind(cell: Cell, deployment: vllm_api
             need = Need.of(n.batch, chunk, layer.spec.block_size)
             step = vllm_api.step(layer, n.batch, shared_prefix=True)
             metadata = vllm_api.build(layer, layer.group.get_metadata_builder(), step)
-            wrong = list(kernel_inputs.wrong(Built(need, step, metadata, ()), judged))
+            wrong = list(kernel_inputs.wrong(Built(need, step, metadata, (), n.batch), judged))
             assert not wrong, f"{name}, which has a chunk of {chunk}, {n.name}: {'; '.join(wrong)}; batch: {n.batch}"
