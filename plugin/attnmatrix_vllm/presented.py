@@ -5,6 +5,7 @@ support for the hybrid KV-cache manager. Not presented: `is_cuda()` stays false,
 CUDA code is absent. What branches on those behaves as on a CPU.
 """
 
+import contextlib
 from typing import Any
 
 from vllm.platforms.cpu import CpuPlatform
@@ -21,6 +22,12 @@ class PresentedPlatform(CpuPlatform):
         if presented() == CPU:
             return super().get_device_capability(device_id)
         return DeviceCapability(*capability_of(presented()))
+
+    @classmethod
+    def import_kernels(cls) -> None:
+        """Compiled code, which no case calls; 0.17 asks torch for a name that later ones do not have."""
+        with contextlib.suppress(AttributeError):
+            super().import_kernels()
 
     @classmethod
     def support_hybrid_kv_cache(cls) -> bool:
