@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cases import routes
 from cases.cell import Cell, from_json
 from cases.verdicts import Overflowed, Refused, Substituted
 
@@ -92,6 +93,8 @@ def cell(request: pytest.FixtureRequest, by_hand: dict[str, Any] | None) -> Cell
 @pytest.fixture
 def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deployment:
     """What vLLM makes of the cell; made once per cell."""
+    if reason := routes.needs_its_device(cell):
+        pytest.skip(reason)
     last, deployed = request.config.stash.get(_DEPLOYED, (None, None))
     if last != cell:
         if last is not None and last.arch != cell.arch:  # by hand only: the runner gives each cell a process
@@ -101,11 +104,19 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         except (Refused, Substituted) as error:
             deployed = error
         request.config.stash[_DEPLOYED] = (cell, deployed)
+        resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
+        request.config.stash[_RESOLVED] = {cell.id: resolved}
     if isinstance(deployed, Exception):
         raise deployed
     assert deployed is not None
-    request.node.user_properties.append(("resolved", vllm_api.resolved(deployed)))
+    request.node.user_properties.append(("resolved", request.config.stash[_RESOLVED][cell.id]))
     return deployed
+
+
+@pytest.fixture
+def resolved(request: pytest.FixtureRequest, deployment: vllm_api.Deployment) -> dict[str, Any]:
+    """What vLLM chose by itself; found out once per cell."""
+    return request.config.stash[_RESOLVED][deployment.cell.id]
 
 
 @pytest.fixture
@@ -128,6 +139,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 _BY_HAND = pytest.StashKey[list[dict[str, Any]]]()
 _DEPLOYED = pytest.StashKey[tuple[Cell, vllm_api.Deployment | Exception]]()
+_RESOLVED = pytest.StashKey[dict[str, dict[str, Any]]]()
 _AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
 
 
@@ -181,9 +193,8 @@ def _cells_by_hand(config: pytest.Config) -> list[dict[str, Any]]:
     if file is not None:
         text = file.read_text()
     else:
-        runner = shutil.which("runner") or str(Path(__file__).parents[1] / ".venv" / "bin" / "runner")
         try:
-            text = subprocess.run([runner, "list", "--json"], capture_output=True, text=True, check=True).stdout
+            text = _listed(wanted)
         except (OSError, subprocess.CalledProcessError) as error:
             raise pytest.UsageError(
                 f"cannot ask the runner for its cells ({error}): give --cells FILE, made by `runner list --json`"
@@ -193,3 +204,18 @@ def _cells_by_hand(config: pytest.Config) -> list[dict[str, Any]]:
     if unknown:
         raise pytest.UsageError(f"no such cell: {', '.join(unknown)} (`runner list` prints all)")
     return [bodies[id_] for id_ in wanted] if wanted else [b for b in bodies.values() if not b.get("unsupported")]
+
+
+NOTHING_SELECTED = 5
+"""The runner's exit code where its filters match no cell."""
+
+
+def _listed(ids: list[str]) -> str:
+    """The cells that the runner knows by these ids, as JSON: those too that a run leaves out by default."""
+    if not (chosen := ",".join(id_ for id_ in ids if "-" in id_)):  # a word without a dash is no id
+        return "[]"
+    runner = shutil.which("runner") or str(Path(__file__).parents[1] / ".venv" / "bin" / "runner")
+    done = subprocess.run([runner, "list", "--json", "--filter", chosen], capture_output=True, text=True, check=False)
+    if done.returncode != NOTHING_SELECTED:
+        done.check_returncode()
+    return done.stdout or "[]"

@@ -1,10 +1,26 @@
 """The axes a matrix has, the labels of their values, and the other names that people use for an arch."""
 
 import re
+from collections.abc import Mapping
 
 from runner.model import AxisValue
 
-AXES = ("vllm", "backend", "arch", "hybrid", "spec_k", "chunk", "load")
+AxisValues = Mapping[str, tuple[AxisValue, ...]]
+"""The axes of a matrix in the order of its file, each with its values."""
+
+NEUTRAL: dict[str, AxisValue] = {
+    "kv_dtype": "auto",
+    "head_size": "load",
+    "group_size": "load",
+    "page_size": "load",
+    "cudagraph": "auto",
+    "draft": "ngram",
+}
+"""The axes that a matrix may leave out, and what a cell has then: what vLLM or the load says by itself.
+
+These values do not show in ids, so that an id says what is special about its cell and no more.
+"""
+AXES = ("vllm", "backend", "arch", "hybrid", "spec_k", "chunk", "load", *NEUTRAL)
 COUNTS = frozenset({"spec_k", "chunk"})
 """Axes whose values are whole numbers, which can be compared with < and >."""
 
@@ -39,7 +55,7 @@ _CAPABILITY = re.compile(r"(?:sm_?)?(?P<major>\d{1,2})(?:\.|(?<=\d))(?P<minor>\d
 
 
 def label(axis: str, value: AxisValue) -> str:
-    """The part of a cell's id that stands for this value."""
+    """The part of a cell's id that stands for this value, and the word that a filter knows it by."""
     match axis:
         case "hybrid":
             return f"hybrid_{value}"
@@ -47,8 +63,23 @@ def label(axis: str, value: AxisValue) -> str:
             return f"k{value}"
         case "chunk":
             return f"c{value}"
+        case "kv_dtype":
+            return f"kv_{value}"
+        case "head_size":
+            return f"head{value}"
+        case "group_size":
+            return f"group{value}"
+        case "page_size":
+            return f"page{value}"
+        case "cudagraph":
+            return f"cudagraph_{value}"
         case _:
             return str(value)
+
+
+def in_id(axis: str, value: AxisValue) -> bool:
+    """Whether this value's label is part of the id."""
+    return axis not in NEUTRAL or value != NEUTRAL[axis]
 
 
 def arch_alias(word: str) -> str | None:

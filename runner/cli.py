@@ -200,7 +200,7 @@ def doctor(as_json: Json = False) -> None:
 @env.command("build")
 def env_build(
     releases: Annotated[
-        list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; by default those of the vllm axis.")
+        list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; by default, those that a run takes.")
     ] = None,
     matrix_file: MatrixFile = None,
     engine: Engine = EngineName.AUTO,

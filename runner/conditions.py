@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runner.axes import AxisValues
 from runner.model import AxisValue
 
 ORDERED: dict[str, Callable[[Any, Any], bool]] = {
@@ -38,3 +39,14 @@ class Selector:
 
     def matches(self, axes: Mapping[str, AxisValue]) -> bool:
         return all(condition.holds(axes[axis]) for axis, condition in self.conditions.items())
+
+
+EVERYTHING = Selector({})
+
+
+def restricted(axes: AxisValues, conditions: Mapping[str, Condition]) -> dict[str, tuple[AxisValue, ...]]:
+    """The axes with those of their values that hold; an axis without a condition keeps all."""
+    return {
+        axis: tuple(value for value in values if axis not in conditions or conditions[axis].holds(value))
+        for axis, values in axes.items()
+    }

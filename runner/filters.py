@@ -2,22 +2,22 @@
 
 `sm90,sm100,flashinfer` means (sm90 or sm100) and flashinfer: or within an axis, and between axes. A word is a label,
 another name of an arch (`b200`, `10.0a`), a whole id or a glob over ids. `arch!=sm90,arch!=sm100` means neither,
-because the other reading would let every cell through.
+because the other reading would let every cell through. A value may be a glob: `vllm=0.3*`, `kv_dtype=*`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from runner.axes import AXES, COUNTS, arch_alias, label
+from runner.axes import AXES, COUNTS, AxisValues, arch_alias, in_id, label
 from runner.conditions import OPERATORS, ORDERED, Condition
 from runner.errors import NothingSelected, UsageError
-from runner.model import AxisValue, Cell
+from runner.model import AxisValue
 from runner.nearest import hint, quoted
 
 _TERM = re.compile(rf"(?P<axis>.*?)\s*(?P<op>{'|'.join(OPERATORS)})\s*(?P<value>.*)", re.DOTALL)
-_HOW_TO = "write a label, a glob over ids, axis=value, axis!=value or, for spec_k and chunk, axis>=number"
+_HOW_TO = "write a label, a glob over ids, axis=value, axis!=value, axis=* or, for spec_k and chunk, axis>=number"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,15 +29,32 @@ class Filter:
     unwanted: tuple[tuple[str, Condition], ...]
     globs: tuple[str, ...]
 
-    def __call__(self, cell: Cell) -> bool:
-        return (
-            all(any(c.holds(cell.axes[axis]) for c in conditions) for axis, conditions in self.wanted.items())
-            and all(c.holds(cell.axes[axis]) for axis, c in self.unwanted)
-            and (not self.globs or any(fnmatchcase(cell.id, glob) for glob in self.globs))
+    def lets(self, axis: str, value: AxisValue) -> bool:
+        """Whether a cell with this value of this axis may pass."""
+        wanted = self.wanted.get(axis)
+        return (wanted is None or any(c.holds(value) for c in wanted)) and all(
+            c.holds(value) for of, c in self.unwanted if of == axis
         )
 
+    def matches(self, cell_id: str) -> bool:
+        """Whether the globs let this id through."""
+        return not self.globs or any(fnmatchcase(cell_id, glob) for glob in self.globs)
 
-def parse(text: str, axes: Mapping[str, tuple[AxisValue, ...]]) -> Filter:
+    def names(self, axis: str, default: Collection[AxisValue], axes: AxisValues) -> bool:
+        """Whether the filter asks for this axis, of which a run would take `default` otherwise.
+
+        A glob over ids does if a word of it can only mean a value that is off by default: `*-kv_fp8` does, and a whole
+        id; `*-k*` does not, since it means labels of another axis that are there anyway.
+        """
+        if axis in self.wanted or any(of == axis for of, _ in self.unwanted):
+            return True
+        off = [label(axis, value) for value in axes[axis] if value not in default]
+        others = [label(of, value) for of, values in axes.items() if of != axis for value in values if in_id(of, value)]
+        words = {word for glob in self.globs for word in glob.split("-")}
+        return any(_any_match(off, word) and not _any_match(others, word) for word in words)
+
+
+def parse(text: str, axes: AxisValues) -> Filter:
     """Read one filter; UsageError where it is malformed, NothingSelected where it names what the matrix has not."""
     wanted: dict[str, list[Condition]] = {}
     unwanted: list[tuple[str, Condition]] = []
@@ -67,9 +84,11 @@ def parse(text: str, axes: Mapping[str, tuple[AxisValue, ...]]) -> Filter:
     )
 
 
-def _comparison(
-    word: str, axis: str, op: str, text: str, axes: Mapping[str, tuple[AxisValue, ...]]
-) -> tuple[str, Condition]:
+def _any_match(labels: Iterable[str], glob: str) -> bool:
+    return any(fnmatchcase(one, glob) for one in labels)
+
+
+def _comparison(word: str, axis: str, op: str, text: str, axes: AxisValues) -> tuple[str, Condition]:
     if axis not in axes:
         raise UsageError(f"unknown axis {quoted(axis)} in filter {quoted(word)}{hint(axis, axes)}")
     if op in ORDERED:
@@ -81,12 +100,14 @@ def _comparison(
     if not text or _TERM.fullmatch(text):
         raise UsageError(f"malformed filter {quoted(word)}: {_HOW_TO}")
     names = _names(axis, axes[axis])
-    if (value := names.get(text, names.get(arch_alias(text) or "") if axis == "arch" else None)) is None:
+    values = {names[name]: None for name in (text, arch_alias(text) if axis == "arch" else None) if name in names}
+    values = values or {value: None for name, value in names.items() if fnmatchcase(name, text)}
+    if not values:
         raise NothingSelected(f"axis {quoted(axis)} has no value {quoted(text)}{hint(text, map(str, axes[axis]))}")
-    return axis, Condition("!=" if op == "!=" else "=", (value,))
+    return axis, Condition("!=" if op == "!=" else "=", tuple(values))
 
 
-def _named(word: str, axes: Mapping[str, tuple[AxisValue, ...]]) -> tuple[str, AxisValue] | None:
+def _named(word: str, axes: AxisValues) -> tuple[str, AxisValue] | None:
     """The axis and value that a bare word names; labels come before other names."""
     for name in (word, arch_alias(word)):
         for axis, values in axes.items():
@@ -101,5 +122,5 @@ def _names(axis: str, values: tuple[AxisValue, ...]) -> dict[str, AxisValue]:
     return {label(axis, v): v for v in values} | {str(v): v for v in values}
 
 
-def _labels(axes: Mapping[str, tuple[AxisValue, ...]]) -> Iterator[str]:
+def _labels(axes: AxisValues) -> Iterator[str]:
     return (label(axis, value) for axis, values in axes.items() for value in values)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runner import matrix_checks, matrix_messages, yaml_source
-from runner.conditions import Selector
+from runner.conditions import EVERYTHING, Selector
 from runner.errors import MatrixError, Mistake, UsageError
 from runner.matrix_document import Document, json_schema
 from runner.model import AxisValue, How, Load, State
@@ -59,6 +59,8 @@ class Matrix:
     axes: Mapping[str, tuple[AxisValue, ...]]
     loads: Mapping[str, Load]
     environments: Mapping[str, EnvironmentSpec]
+    defaults: Selector = EVERYTHING
+    """Which values a run takes of an axis that nothing asks for by name; all of an axis that is not in it."""
     rules: tuple[Rule, ...] = ()
     known: tuple[KnownIssue, ...] = ()
     tiers: Mapping[str, tuple[str, ...]]
@@ -74,7 +76,8 @@ def load(path: Path) -> Matrix:
     except ValidationError as error:
         matrix_messages.explain(error, source)
     axes = matrix_checks.axes_of(source)
-    matrix_checks.check(source, axes)
+    defaults = matrix_checks.defaults_of(source, axes)
+    matrix_checks.check(source, axes, defaults)
     excluded = matrix_checks.selectors(source, axes, "rules", "exclude")
     known = matrix_checks.selectors(source, axes, "known", "where")
     if source.mistakes or document is None:
@@ -86,6 +89,7 @@ def load(path: Path) -> Matrix:
             key: EnvironmentSpec(lock=value.lock, packages=tuple(value.packages))
             for key, value in document.environments.items()
         },
+        defaults=defaults,
         rules=tuple(Rule(selector=s, because=r.because) for s, r in zip(excluded, document.rules, strict=True)),
         known=tuple(
             KnownIssue(

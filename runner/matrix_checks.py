@@ -2,12 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from runner import filters
-from runner.axes import AXES, COUNTS, label
-from runner.conditions import OPERATORS, ORDERED, Condition, Selector
+from runner.axes import AXES, COUNTS, NEUTRAL, AxisValues, label
+from runner.conditions import OPERATORS, ORDERED, Condition, Selector, restricted
 from runner.errors import RunnerError
 from runner.matrix_document import PRODUCT_STATES, on_off
 from runner.matrix_messages import place_name
@@ -15,25 +14,42 @@ from runner.model import AxisValue
 from runner.nearest import hint, quoted
 from runner.yaml_source import Loc, Source, kind
 
-AxisValues = Mapping[str, tuple[AxisValue, ...]]
 MAX_CELLS = 1_000_000
 _COMPARISON = re.compile(rf"({'|'.join(OPERATORS)})\s*(.*)", re.DOTALL)
 
 
 def axes_of(source: Source) -> AxisValues:
-    """The axes in file order, each with the values that are usable."""
+    """The axes in file order, each with the values that are usable; then those that the file may leave out and does."""
     found: dict[str, tuple[Any, ...]] = {}
     for axis in source.mapping("axes"):
         if axis in AXES:
             values = [(i, on_off(v) if axis == "hybrid" else v) for i, v in enumerate(source.items("axes", axis))]
             found[axis] = tuple(v for i, v in values if not source.is_broken(("axes", axis, i)))
-    return found
+    return found | {axis: (value,) for axis, value in NEUTRAL.items() if axis not in found}
 
 
-def check(source: Source, axes: AxisValues) -> None:
+def defaults_of(source: Source, axes: AxisValues) -> Selector:
+    """What a run takes of the axes that it does not ask for; the same language as that of a rule."""
+    conditions = {}
+    for axis, raw in source.mapping("defaults").items():
+        at = ("defaults", axis)
+        if axis not in axes or source.is_broken(("axes", axis)) or source.is_broken(at):
+            continue
+        condition = _condition(source, at, axis, raw, axes[axis])
+        if source.is_broken(at):
+            continue
+        if not any(condition.holds(value) for value in axes[axis]):
+            source.mistake(at, f"no value of axis {quoted(axis)} is {quoted(raw)}: a run would take nothing by default")
+            continue
+        conditions[axis] = condition
+    return Selector(conditions)
+
+
+def check(source: Source, axes: AxisValues, defaults: Selector) -> None:
     """Note every mistake in how the parts fit; selectors are checked where they are read."""
     _values(source, axes)
-    if (size := math.prod(len(values) for values in axes.values())) > MAX_CELLS:
+    size = math.prod(len(values) for values in restricted(axes, defaults.conditions).values())
+    if size > MAX_CELLS:
         source.mistake(("axes",), f"the axes make {size:,} cells; more than {MAX_CELLS:,} are not run", usable=True)
     _references(source, axes)
     for i, entry in enumerate(source.items("known")):
@@ -127,7 +143,7 @@ def _value(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue
         shown = f"{source.written[at]}, read as {kind(raw)}," if source.written.get(at) else kind(raw)
         source.mistake(at, f"{shown} is no value of axis {quoted(axis)} in {where}{remedy}")
     elif value not in values:
-        if isinstance(value, int) and axis not in COUNTS:
+        if isinstance(value, int) and axis not in COUNTS and not any(isinstance(v, int) for v in values):
             source.mistake(at, f'a value of axis {quoted(axis)} in {where} is a string: quote it, "{value}"')
         elif isinstance(value, str) and axis in COUNTS and value in map(str, values):
             source.mistake(at, f"axis {quoted(axis)} takes whole numbers: write {value} without quotes")

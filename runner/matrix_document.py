@@ -3,9 +3,10 @@
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from runner.axes import LABEL
+from runner.axes import LABEL, NEUTRAL
 from runner.model import Fault, How, State
 
 PRODUCT_STATES = frozenset(state.value for state in State if state.fault is Fault.PRODUCT)
@@ -20,6 +21,12 @@ def _date(value: object) -> object:
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 
+def _count_or_load(value: object) -> object:
+    if value == "load" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise PydanticCustomError("count_or_load", "must be a whole number more than 0, or load")
+
+
 PACKAGE = r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+]+$"
 ISSUE = r"^(https?://[^\s/]+/\S+|docs/\S+)$"
 Text = Annotated[str, Field(min_length=1)]
@@ -27,6 +34,12 @@ Label = Annotated[str, Field(pattern=LABEL, max_length=32)]
 Package = Annotated[str, Field(pattern=PACKAGE)]
 Count = Annotated[int, Field(gt=0)]
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(on_off), WithJsonSchema({"enum": ["on", "off", True, False]})]
+OfLoad = Annotated[
+    int | str,
+    PlainValidator(_count_or_load),
+    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"const": "load"}]}),
+]
+"""A number of its own, or what the load says."""
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
 
 _HOW = {"enum": [how.value for how in How]}
@@ -52,12 +65,15 @@ _COUNTS = {
         {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
     ]
 }
+_OF_LOAD = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}
+_OF_LOADS = {"anyOf": [*_OF_LOAD["anyOf"], {"type": "array", "minItems": 1, "items": _OF_LOAD}]}
 _SWITCH = {"enum": ["on", "off", True, False]}
 _SWITCHES = {
     "anyOf": [_SWITCH, {"enum": ["!=on", "!=off"]}, {"type": "array", "minItems": 1, "items": _SWITCH}],
 }
 Names = Annotated[Any, WithJsonSchema(_NAMES)]
 Counts = Annotated[Any, WithJsonSchema(_COUNTS)]
+OfLoads = Annotated[Any, WithJsonSchema(_OF_LOADS)]
 Switches = Annotated[Any, WithJsonSchema(_SWITCHES)]
 
 
@@ -67,6 +83,11 @@ class _Strict(BaseModel):
 
 def _axis(description: str) -> Any:
     return Field(min_length=1, max_length=100, description=description)
+
+
+def _optional(axis: str, description: str) -> Any:
+    says = f"{description} `{NEUTRAL[axis]}`, which does not show in ids, where the axis is left out."
+    return Field(default=[NEUTRAL[axis]], min_length=1, max_length=100, description=says)
 
 
 class Axes(_Strict):
@@ -85,6 +106,12 @@ class Axes(_Strict):
     )
     chunk: list[Count] = _axis("Attention chunk size in tokens.")
     load: list[Label] = _axis("Names under `loads`.")
+    kv_dtype: list[Label] = _optional("kv_dtype", "What vLLM is given as `kv_cache_dtype`.")
+    head_size: list[OfLoad] = _optional("head_size", "Elements of a head, instead of the load's.")
+    group_size: list[OfLoad] = _optional("group_size", "Query heads per KV head: makes the load's `num_heads`.")
+    page_size: list[OfLoad] = _optional("page_size", "Tokens per page of the KV cache: the load's `block_size`.")
+    cudagraph: list[Literal["auto", "none", "piecewise", "full"]] = _optional("cudagraph", "CUDA-graph mode asked for.")
+    draft: list[Literal["ngram", "eagle"]] = _optional("draft", "What makes the draft tokens.")
 
 
 class Deployment(_Strict):
@@ -119,6 +146,12 @@ class Where(_Strict):
     spec_k: Counts = None
     chunk: Counts = None
     load: Names = None
+    kv_dtype: Names = None
+    head_size: OfLoads = None
+    group_size: OfLoads = None
+    page_size: OfLoads = None
+    cudagraph: Names = None
+    draft: Names = None
 
 
 class Exclusion(_Strict):
@@ -146,6 +179,9 @@ class Document(_Strict):
     """The compatibility matrix of attnmatrix: one cell per combination of one value of each axis."""
 
     axes: Axes
+    defaults: Where = Field(
+        default=Where(), description="What a run takes of an axis that no filter and no tier names; else all of it."
+    )
     loads: dict[Label, Deployment] = Field(min_length=1)
     environments: dict[Label, Environment] = Field(min_length=1)
     rules: list[Exclusion] = []

@@ -34,6 +34,8 @@ def place_name(at: Loc) -> str:
             return "the matrix"
         case ("axes", axis):
             return f"axis {quoted(axis)}"
+        case ("defaults", _):
+            return "'defaults'"
         case ("axes", axis, _):
             return f"a value of axis {quoted(axis)}"
         case (str(section), entry) if section in _ENTRIES:
@@ -64,6 +66,8 @@ def _message(at: Loc, detail: Any, source: Source) -> str:
             return f"{subject} must be more than {context['gt']}, not {value}"
         case "greater_than_equal":
             return f"{subject} must be at least {context['ge']}, not {value}"
+        case "count_or_load":
+            return f"{subject} must be a whole number more than 0, or load, not {_shown(at, value, source)}"
         case "list_type":
             return f"{subject} must be a list, not {kind(value)}: write it as [...]"
         case "dict_type" | "model_type" if not at and value is None:
@@ -117,7 +121,7 @@ def _fields(at: Loc) -> tuple[str, ...]:
             model = Exclusion
         case ("known", _):
             model = Known
-        case (_, _, "exclude" | "where"):
+        case ("defaults",) | (_, _, "exclude" | "where"):
             model = Where
     return tuple(model.model_fields)
 

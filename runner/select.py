@@ -1,15 +1,18 @@
 """Which cells of a matrix a command speaks of: its filters, a tier, a shard."""
 
 import hashlib
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runner import filters as language
+from runner.axes import AxisValues
 from runner.errors import NothingSelected, UsageError
-from runner.expand import cells
+from runner.expand import by_default, cells
 from runner.filters import Filter
 from runner.matrix import Matrix
+from runner.matrix_checks import MAX_CELLS
 from runner.model import Cell
 from runner.nearest import hint, nearest, quoted
 
@@ -19,9 +22,13 @@ class Selection:
     """The cells that pass every filter."""
 
     filters: tuple[Filter, ...]
+    axes: AxisValues
+    """What the filters leave of each axis; of an axis that none of them names, what a run takes by default."""
 
-    def __call__(self, cell: Cell) -> bool:
-        return all(f(cell) for f in self.filters)
+    @property
+    def size(self) -> int:
+        """How many cells there are at most: globs over ids leave fewer."""
+        return math.prod(map(len, self.axes.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,25 @@ class Shard:
 
 def parse(filters: Sequence[str], matrix: Matrix) -> Selection:
     """Read the filters of a command line; UsageError if malformed, NothingSelected if they name what is not there."""
-    return Selection(tuple(language.parse(text, matrix.axes) for text in filters))
+    return _selection([language.parse(text, matrix.axes) for text in filters], matrix)
+
+
+def _selection(filters: Sequence[Filter], matrix: Matrix) -> Selection:
+    """Narrows each axis before they are combined: all combinations of all values can be billions."""
+    defaults, axes = by_default(matrix), {}
+    for axis, values in matrix.axes.items():
+        asked = any(f.names(axis, defaults[axis], matrix.axes) for f in filters)
+        axes[axis] = tuple(v for v in (values if asked else defaults[axis]) if all(f.lets(axis, v) for f in filters))
+    return Selection(tuple(filters), axes)
+
+
+def chosen(selection: Selection, matrix: Matrix) -> Iterator[Cell]:
+    """The selected cells, in the order of the matrix; UsageError if they would be more than anyone can run."""
+    if selection.size > MAX_CELLS:
+        raise UsageError(
+            f"{selection.size:,} cells are asked for, and more than {MAX_CELLS:,} are not run: ask for fewer values"
+        )
+    return (cell for cell in cells(matrix, selection.axes) if all(f.matches(cell.id) for f in selection.filters))
 
 
 def tier(name: str, matrix: Matrix) -> tuple[str, ...]:
@@ -59,7 +84,7 @@ def select(
     """The cells asked for, in the order of the matrix; NothingSelected where there is none."""
     texts = [*(tier(tier_name, matrix) if tier_name is not None else ()), *filters]
     selection = parse(texts, matrix)
-    found = tuple(cell for cell in cells(matrix) if selection(cell))
+    found = tuple(chosen(selection, matrix))
     if not found:
         raise NothingSelected(_why_nothing(selection, matrix))
     if shard is None:
@@ -79,13 +104,13 @@ def _part(found: tuple[Cell, ...], shard: Shard) -> tuple[Cell, ...]:
 
 def _why_nothing(selection: Selection, matrix: Matrix) -> str:
     """Which filter alone matches nothing, with the nearest id; else that only their combination does."""
-    everything = list(cells(matrix))
     for one in selection.filters:
-        if any(one(cell) for cell in everything):
+        alone = _selection([one], matrix)
+        if next(chosen(alone, matrix), None) is not None:
             continue
         for glob in one.globs:
             if not any(c in glob for c in "*?["):
-                near = nearest(glob, (cell.id for cell in everything))
+                near = nearest(glob, (cell.id for cell in cells(matrix, alone.axes)))
                 return f"no cell is {quoted(glob)}" + (f", did you mean '{near[0]}'?" if near else "")
             if not glob.startswith("*"):
                 wider = quoted("*" + glob.strip("*") + "*")

@@ -6,8 +6,8 @@ metadata builder from its model runner's helper. Ours are the model's numbers an
 """
 
 import functools
-import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -33,12 +33,17 @@ from vllm.v1.attention.backends.utils import (
 from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 from vllm.v1.worker.utils import AttentionGroup
+from vllm.version import __version__
 
 from cases import arch as _arch
 from cases import command_line, stand_ins
 from cases.cell import Cell, Load
-from cases.command_line import GLOBAL_LAYERS, LOCAL_LAYERS
+from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
 from cases.verdicts import Batch, Refused, Substituted
+from cases.vllm_api import routes
+
+VERSION = tuple(int(number) for number in re.findall(r"\d+", __version__)[:3])
+"""The installed release."""
 
 NULL_PAGE = 0
 """vLLM's block pool keeps page 0 as the null block: what a block table holds where there is no page."""
@@ -53,6 +58,10 @@ class Deployment:
     group: AttentionGroup
     spec: Any
     device: torch.device
+    groups: list[Any]
+    """The planner's groups of layers."""
+    cudagraph: str
+    """The CUDA-graph mode of a model with such layers."""
 
     def new_builder(self) -> Any:
         """A fresh metadata builder, made the way the model runner makes it, of the class the chunked layer names."""
@@ -61,7 +70,7 @@ class Deployment:
             self.group.create_metadata_builders(self.config, self.device, self.spec.block_size)
         builder = self.group.get_metadata_builder()
         if hasattr(builder, "set_workspace_buffer"):  # the model runner shares one workspace too
-            builder.set_workspace_buffer(_workspace(self.device))
+            builder.set_workspace_buffer(workspace(self.device))
         return builder
 
 
@@ -73,7 +82,7 @@ def deploy(cell: Cell) -> Deployment:
     _sees(cell)
     config = _config(cell)
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(f"asked for the hybrid KV-cache manager {'on' if cell.hybrid else 'off'}, vLLM turned it")
+        raise Substituted(routes.hybrid_turned(cell))
     # What profiling a GPU's memory would set: here, room for one longest sequence and two pages of each request's own.
     load = cell.load
     config.cache_config.num_gpu_blocks = 1 + -(-load.max_model_len // load.block_size) + 2 * load.max_num_seqs
@@ -86,20 +95,29 @@ def deploy(cell: Cell) -> Deployment:
         groups = get_kv_cache_groups(config, specs)
     local = next(name for name, layer in layers.items() if isinstance(layer, ChunkedLocalAttention))
     group = next(group for group in groups if local in group.layer_names)
-    spec = group.kv_cache_spec
-    if isinstance(spec, UniformTypeKVCacheSpecs):
-        spec = spec.kv_cache_specs[local]
+    spec = _spec_of(group, local)
     backend = layers[local].get_attn_backend()
     if backend.get_name().lower() != cell.backend:
         raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
+    with _as_refusal():
+        if other := routes.other_than_asked(cell, config, backend, spec):
+            raise Substituted(other)
+        specs = {name: _spec_of(group, name) for group in groups for name in group.layer_names}
+        cudagraph = routes.cudagraph_mode(cell, config, specs)
     attention_group = AttentionGroup(backend, [local], spec, groups.index(group))
     device = torch.device("cuda" if cell.on_device else "cpu")
-    deployment = Deployment(cell, config, attention_group, spec, device)
+    deployment = Deployment(cell, config, attention_group, spec, device, groups, cudagraph)
     try:
         deployment.new_builder()
     except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
         raise Refused(str(error)) from error
     return deployment
+
+
+def _spec_of(group: Any, layer: str) -> Any:
+    """The spec of a layer in its group."""
+    spec = group.kv_cache_spec
+    return spec.kv_cache_specs[layer] if isinstance(spec, UniformTypeKVCacheSpecs) else spec
 
 
 def _sees(cell: Cell) -> None:
@@ -114,14 +132,19 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
     """What vLLM chose by itself."""
     builder = deployment.group.get_metadata_builder()
     native = f"{deployment.cell.backend}-native"
+    window = 1 + deployment.cell.spec_k
     return {
         "backend": deployment.group.backend.get_name().lower(),
-        "prefill_kernel": "trtllm-gen" if _prefills_with_trtllm(deployment) else native,
+        "prefill_kernel": "trtllm-gen" if type(_part(deployment, "prefill")).__name__ == "TRTLLMPrefill" else native,
         "decode_kernel": decode_kernel(deployment) or native,
+        "draft_mask": getattr(_part(deployment, "decode", window), "mask", None) is not None,
         "hybrid": "off" if deployment.config.scheduler_config.disable_hybrid_kv_cache_manager else "on",
         "kv_spec": type(deployment.spec).__name__,
+        "kv_dtype": routes.kv_dtype(deployment.spec),
+        "kv_layout": routes.kv_layout(deployment.config),
         "block_size": deployment.spec.block_size,
-        "cudagraph": builder.get_cudagraph_support(deployment.config, deployment.spec).name.lower(),
+        "cudagraph": deployment.cudagraph,
+        "cudagraph_support": builder.get_cudagraph_support(deployment.config, deployment.spec).name.lower(),
     }
 
 
@@ -131,17 +154,17 @@ def decode_kernel(deployment: Deployment) -> str | None:
     return kernel.value if kernel is not None else None
 
 
-def _prefills_with_trtllm(deployment: Deployment) -> bool:
-    """FlashInfer's builder decides at each build; ask it with a prefill that fits into one chunk."""
+def _part(deployment: Deployment, part: str, tokens: int = 0) -> Any:
+    """FlashInfer's builder decides at each build: what it makes of one request of so many tokens, or as fit a chunk."""
     if deployment.cell.backend != "flashinfer":
-        return False
+        return None
     load = deployment.cell.load
-    tokens = min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
+    tokens = tokens or min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
     try:
         metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
     except Exception:  # noqa: BLE001 - the cases about the builder judge that; this is only for the record
-        return False
-    return type(metadata.prefill).__name__ == "TRTLLMPrefill"
+        return None
+    return getattr(metadata, part)
 
 
 def step(deployment: Deployment, batch: Batch, *, shared_prefix: bool = False) -> CommonAttentionMetadata:
@@ -232,8 +255,8 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
     load, dtype, layers = cell.load, torch.get_default_dtype(), {}
     try:
         torch.set_default_dtype(config.model_config.dtype)
-        with set_current_vllm_config(config), _as_refusal():
-            for i in range(LOCAL_LAYERS + GLOBAL_LAYERS):
+        with set_current_vllm_config(config), _as_refusal(), routes.device_of(cell):
+            for i in range(LOCAL_LAYERS + GLOBAL_LAYERS + DRAFT_LAYERS[cell.draft]):
                 name = f"model.layers.{i}.self_attn.attn"
                 shape = {
                     "num_heads": load.num_heads,
@@ -255,12 +278,12 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
 def _config(cell: Cell) -> Any:
     """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder."""
     with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder, _as_refusal():
-        (Path(folder) / "config.json").write_text(json.dumps(command_line.tiny_llama4(cell)))
-        return EngineArgs(model=folder, **command_line.engine_args(cell)).create_engine_config()
+        command_line.write_models(cell, Path(folder))
+        return EngineArgs(**command_line.engine_args(cell, Path(folder))).create_engine_config()
 
 
 @functools.cache
-def _workspace(device: torch.device) -> torch.Tensor:
+def workspace(device: torch.device) -> torch.Tensor:
     """Scratch for FlashInfer's wrappers; on the CPU nothing reads it."""
     size = 1 << 20 if device.type == "cpu" else 394 << 20
     return torch.zeros(size, dtype=torch.uint8, device=device)

@@ -12,6 +12,7 @@ from runner.environments.image import ensure_image
 from runner.environments.inventory import Built
 from runner.environments.recipe import recipe_for
 from runner.environments.venv import ensure_local
+from runner.expand import by_default
 from runner.matrix import Matrix
 from runner.options import EngineName
 
@@ -19,10 +20,10 @@ _SHARED = "(shared)"
 
 
 def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName) -> int:
-    """Build what cells of these releases (by default those of the vllm axis) run in; prints the place of each."""
+    """Build what cells of these releases (by default, those that a run takes) run in; prints the place of each."""
     if engine is EngineName.AUTO:
         engine = EngineName.DOCKER if daemon.examine().answers else EngineName.LOCAL
-    recipes = [recipe_for(chart, release) for release in releases or map(str, chart.axes["vllm"])]
+    recipes = [recipe_for(chart, release) for release in releases or map(str, by_default(chart)["vllm"])]
     with progress.shown() as say:
         if engine is EngineName.DOCKER:
             client = daemon.connect()

@@ -6,6 +6,7 @@ Laid out as plain segments, so that the terminal can colour them and Markdown ca
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.axes import in_id
 from runner.model import AxisValue, CellResult, Evidence, Verdict
 from runner.reports.patterns import Domain, domain
 from runner.reports.summary import evidence_of
@@ -70,7 +71,7 @@ def blocks(results: Sequence[CellResult]) -> tuple[Block, ...]:
     axes = domain(results)
     across = tuple(axis for axis in COLUMNS if axis in axes)
     down = tuple(axis for axis in ROWS if axis in axes)
-    apart = tuple(axis for axis in axes if axis not in across + down)
+    apart = tuple(axis for axis in axes if axis not in across + down and not _silent(axis, axes[axis]))
     cells = {_key(result, apart) + _key(result, down) + _key(result, across): result for result in results}
     columns = _ordered(results, axes, across)
     return tuple(
@@ -78,6 +79,11 @@ def blocks(results: Sequence[CellResult]) -> tuple[Block, ...]:
         for part in _ordered(results, axes, apart)
         if (rows := tuple(_rows(cells, part, _ordered(results, axes, down), columns)))
     )
+
+
+def _silent(axis: str, values: Sequence[AxisValue]) -> bool:
+    """Whether an axis has nothing to say: it has one value, which ids leave out too."""
+    return len(values) == 1 and not in_id(axis, values[0])
 
 
 def _title(axes: Sequence[str], part: Key) -> str:

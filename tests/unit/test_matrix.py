@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from runner import matrix
 from runner.cli import main
+from runner.conditions import Selector
 from runner.errors import MatrixError, Mistake, UsageError
 from runner.matrix_document import PRODUCT_STATES, Known
 from runner.model import How, Load, State
@@ -125,6 +126,68 @@ MALFORMED: dict[str, tuple[str, str, list[str]]] = {
         "[flashinfer, flash_attn]",
         "[flashinfer, flash_attn, FLASH]",
         ["3:37: a value of axis 'backend', 'FLASH', may hold only a-z, 0-9, _ and ., because it becomes part of ids"],
+    ),
+    "an optional axis with a typo": (
+        "  load: [solo]",
+        "  load: [solo]\n  pagesize: [load, 32]",
+        ["9:3: unknown axis 'pagesize', did you mean 'page_size'?"],
+    ),
+    "a value that is neither a count nor the load's": (
+        "  load: [solo]",
+        "  load: [solo]\n  head_size: [load, 64, 0, lod, 1.5]",
+        [
+            "9:25: a value of axis 'head_size' must be a whole number more than 0, or load, not 0",
+            "9:28: a value of axis 'head_size' must be a whole number more than 0, or load, not 'lod'",
+            "9:33: a value of axis 'head_size' must be a whole number more than 0, or load, not 1.5",
+        ],
+    ),
+    "an unknown graph mode": (
+        "  load: [solo]",
+        "  load: [solo]\n  cudagraph: [auto, ful]",
+        [
+            "9:21: a value of axis 'cudagraph' must be 'auto', 'none', 'piecewise' or 'full', not 'ful', "
+            "did you mean 'full'?"
+        ],
+    ),
+    "an optional axis without values": (
+        "  load: [solo]",
+        "  load: [solo]\n  draft: []",
+        ["9:10: axis 'draft' is empty"],
+    ),
+    "an optional axis that is nothing": (
+        "  load: [solo]",
+        "  load: [solo]\n  draft:",
+        ["9:9: axis 'draft' must be a list, not nothing: write it as [...]"],
+    ),
+    "a rule about an optional axis that is not there": (
+        "exclude: {arch",
+        "exclude: {draft: eagle, arch",
+        ["15:22: axis 'draft' has no value 'eagle', in rule 1; there is ngram"],
+    ),
+    "a default that the axis lacks": (
+        "loads:",
+        'defaults: {spec_k: 0, vllm: "0.33.0"}\nloads:',
+        ["9:29: axis 'vllm' has no value '0.33.0', in 'defaults', did you mean '0.32.0'?"],
+    ),
+    "a default of an unknown axis": (
+        "loads:",
+        "defaults: {kv_type: auto}\nloads:",
+        ["9:12: unknown axis 'kv_type', did you mean 'kv_dtype'?"],
+    ),
+    "a default that leaves nothing": (
+        "loads:",
+        'defaults: {spec_k: ">3"}\nloads:',
+        ["9:20: no value of axis 'spec_k' is '>3': a run would take nothing by default"],
+    ),
+    "a default that is a list of nothing": (
+        "loads:",
+        "defaults: {chunk: []}\nloads:",
+        ["9:19: axis 'chunk' has an empty list in 'defaults'"],
+    ),
+    "defaults that are no mapping": (
+        "loads:",
+        "defaults: [k3]\nloads:",
+        ["9:11: 'defaults' must be a mapping, not a list"],
     ),
     "an unknown load": (
         "load: [solo]",
@@ -408,11 +471,11 @@ WHOLE: dict[str, tuple[bytes, list[str]]] = {
     "only a document mark": (b"---\n", ["2:1: the file is empty"]),
     "a list": (
         b"- axes\n- loads\n",
-        ["1:1: the matrix must be a mapping of axes, loads, environments, rules, known, tiers, not a list"],
+        ["1:1: the matrix must be a mapping of axes, defaults, loads, environments, rules, known, tiers, not a list"],
     ),
     "a word": (
         b"matrix\n",
-        ["1:1: the matrix must be a mapping of axes, loads, environments, rules, known, tiers, not a string"],
+        ["1:1: the matrix must be a mapping of axes, defaults, loads, environments, rules, known, tiers, not a string"],
     ),
     "no axes": (b"loads: {}\n", ["1:1: 'axes' is missing", "1:1: 'environments' is missing", "1:8: 'loads' is empty"]),
     "a nul": (b"\x00", ["1:1: the control character '\\x00' cannot stand in YAML: remove it"]),
@@ -517,7 +580,15 @@ def test_a_right_matrix_becomes_frozen_values_in_file_order(small: matrix.Matrix
         ("spec_k", (0, 1, 3)),
         ("chunk", (64, 8192)),
         ("load", ("solo",)),
+        # not in the file
+        ("kv_dtype", ("auto",)),
+        ("head_size", ("load",)),
+        ("group_size", ("load",)),
+        ("page_size", ("load",)),
+        ("cudagraph", ("auto",)),
+        ("draft", ("ngram",)),
     ]
+    assert small.defaults == Selector({})
     assert small.loads["solo"] == Load(
         name="solo",
         max_num_seqs=1,

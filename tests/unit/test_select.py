@@ -1,22 +1,26 @@
 """Filters, tiers and shards: what they let through, and what they say when it is nothing."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.axes import arch_alias
+from runner import matrix
+from runner.axes import NEUTRAL, arch_alias
 from runner.errors import NothingSelected, UsageError
-from runner.expand import cells
+from runner.expand import by_default, cells
 from runner.matrix import Matrix
 from runner.model import Cell
 from runner.select import Shard, parse, parse_shard, select, tier
+from runner.select import chosen as of_selection
 
 
 def chosen(chart: Matrix, *filters: str) -> list[Cell]:
-    selection = parse(filters, chart)
-    return [cell for cell in cells(chart) if selection(cell)]
+    return list(of_selection(parse(filters, chart), chart))
 
 
 def values(found: Sequence[Cell], axis: str) -> set[object]:
@@ -66,8 +70,76 @@ def test_a_filter_lets_through_exactly_these_values(
 ) -> None:
     found = chosen(shipped, text)
     assert values(found, axis) == expected
-    others = {len(values(found, a)) == len(v) for a, v in shipped.axes.items() if a != axis}
-    assert others == {True}, "a filter on one axis leaves the others whole"
+    others = {other: values(found, other) == set(v) for other, v in by_default(shipped).items() if other != axis}
+    assert set(others.values()) == {True}, "a filter on one axis leaves the others as they are"
+
+
+@pytest.mark.parametrize(
+    ("text", "axis", "expected"),
+    [
+        ("kv_dtype=fp8", "kv_dtype", {"fp8"}),
+        ("kv_fp8", "kv_dtype", {"fp8"}),
+        ("kv_dtype=auto,kv_fp8", "kv_dtype", {"auto", "fp8"}),
+        ("kv_dtype=*", "kv_dtype", {"auto", "fp8", "nvfp4"}),
+        ("kv_dtype=*fp*", "kv_dtype", {"fp8", "nvfp4"}),
+        ("kv_dtype!=nvfp4", "kv_dtype", {"auto", "fp8"}),
+        ("kv_dtype!=*fp*", "kv_dtype", {"auto"}),
+        ("*-kv_fp8", "kv_dtype", {"fp8"}),
+        ("*-kv_[fn]*", "kv_dtype", {"fp8", "nvfp4"}),
+        ("head_size=64,head128", "head_size", {64, 128}),
+        ("head_size=load", "head_size", {"load"}),
+        ("page_size=*", "page_size", {"load", 16, 32, 64, 128}),
+        ("ngram", "draft", {"ngram"}),
+        ("eagle", "draft", {"eagle"}),
+        ("*-eagle", "draft", {"eagle"}),
+        # these mean what is there anyway: k3, sm90, and the end of every id
+        ("*-k*-*", "kv_dtype", {"auto"}),
+        ("*90*", "page_size", {"load"}),
+        ("*-solo*", "draft", {"ngram"}),
+        ("sm90", "kv_dtype", {"auto"}),
+    ],
+)
+def test_a_value_that_is_off_by_default_is_there_if_it_is_asked_for(
+    text: str, axis: str, expected: set[object], shipped: Matrix
+) -> None:
+    found = chosen(shipped, text, "k3", "c64", "solo", "hybrid_on", "sm90", "flashinfer")
+    assert values(found, axis) == expected
+    others = {other: values(found, other) == set(v) for other, v in by_default(shipped).items() if other in NEUTRAL}
+    assert {other for other, same in others.items() if not same} <= {axis}
+
+
+def test_a_default_holds_for_an_axis_that_is_always_in_ids_too(in_small: Callable[..., Path]) -> None:
+    path = in_small('"0.32.0": {lock', '"0.29.0": {lock: x}\n  "0.32.0": {lock')
+    path.write_text(path.read_text().replace('["0.32.0"]', '["0.29.0", "0.32.0"]') + 'defaults: {vllm: "0.32.0"}\n')
+    chart = matrix.load(path)
+    assert values(chosen(chart), "vllm") == {"0.32.0"}
+    assert values(chosen(chart, "sm90"), "vllm") == {"0.32.0"}
+    assert values(chosen(chart, "vllm=*"), "vllm") == {"0.29.0", "0.32.0"}
+    assert values(chosen(chart, "0.29.0"), "vllm") == {"0.29.0"}
+    assert values(chosen(chart, "0.29.*-sm90-*"), "vllm") == {"0.29.0"}
+    (one,) = chosen(chart, "0.29.0-flashinfer-sm90-hybrid_on-k0-c64-solo")
+    assert one.axes["vllm"] == "0.29.0"
+
+
+def test_a_tier_may_ask_for_what_is_off_by_default(shipped: Matrix) -> None:
+    chart = replace(shipped, tiers={"all": ("kv_dtype=*", "k3", "c64")})
+    assert values(select(chart, tier_name="all"), "kv_dtype") == {"auto", "fp8", "nvfp4"}
+    assert values(select(chart, tier_name="all", filters=["kv_dtype!=nvfp4"]), "kv_dtype") == {"auto", "fp8"}
+
+
+def test_few_of_very_many_cells_are_found_at_once(shipped: Matrix) -> None:
+    """26 releases make 189 million combinations; none is made that is not asked for."""
+    many = replace(shipped, axes={**shipped.axes, "vllm": ("0.32.0", *(f"0.{n}.0" for n in range(100, 125)))})
+    began = time.monotonic()
+    assert len(select(many, tier_name="quick")) == 1120
+    assert len(select(many, tier_name="quick", filters=["0.107.0", "kv_fp8"])) == 1120
+    assert time.monotonic() - began < 2
+
+
+def test_more_cells_than_anyone_runs_are_not_begun(shipped: Matrix) -> None:
+    everything = [f"{axis}=*" for axis in NEUTRAL]
+    with pytest.raises(UsageError, match=r"^7,257,600 cells are asked for, and more than 1,000,000 are not run"):
+        select(shipped, filters=everything)
 
 
 def test_comma_is_or_within_an_axis_and_and_between_axes(shipped: Matrix) -> None:
@@ -117,6 +189,8 @@ def test_a_malformed_filter_is_a_usage_error_that_says_how_to_write_one(
         (["sm101"], "no label is 'sm101', did you mean 'sm"),
         (["flash_infer"], "'flashinfer'"),
         (["arch=sm91"], "axis 'arch' has no value 'sm91', did you mean"),
+        (["kv_dtype=fp4"], "axis 'kv_dtype' has no value 'fp4', did you mean 'nvfp4' or 'fp8'?"),
+        (["kv_dtype=x*"], "axis 'kv_dtype' has no value 'x*'; there is auto, fp8, nvfp4"),
         (["spec_k=4"], "axis 'spec_k' has no value '4'; there is 0, 1, 2, 3, 5, 7"),
         (["sm90*"], "a glob is matched against whole ids, try '*sm90*'"),
         (["sm90", "arch!=sm90"], "no cell matches all of 'sm90', 'arch!=sm90'"),
@@ -173,24 +247,51 @@ def test_a_shard_beyond_the_cells_is_nothing_selected(shipped: Matrix) -> None:
         select(shipped, filters=["0.32.0-flashinfer-sm100-hybrid_on-k3-c8192-solo"], shard=Shard(2, 2))
 
 
-words = st.sampled_from(
-    ["sm90", "b200", "cpu", "flashinfer", "k3", "spec_k>=3", "arch!=sm90", "hybrid=on", "*-c64-*", "solo", "chunk<1024"]
-)
+OFF = ["kv_fp8", "kv_dtype=*", "draft!=ngram", "page16"]
+ON = ["sm90", "b200", "cpu", "flashinfer", "k3", "spec_k>=3", "arch!=sm90", "hybrid=on", "*-c64-*", "solo", "chunk<99"]
+words = st.sampled_from(ON + OFF)
 
 
 @given(texts=st.lists(st.lists(words, min_size=1, max_size=4).map(",".join), max_size=3), more=words)
 @settings(max_examples=60, deadline=None)
-def test_filters_obey_their_laws(texts: list[str], more: str, small_matrix_cells: tuple[Matrix, list[Cell]]) -> None:
-    chart, everything = small_matrix_cells
-    base, narrowed = parse(texts, chart), parse([*texts, more], chart)
-    kept = {cell.id for cell in everything if base(cell)}
-    assert {c.id for c in everything if narrowed(c)} <= kept, "another filter never adds a cell"
-    assert {c.id for c in everything if parse(texts[::-1], chart)(c)} == kept, "the order of filters means nothing"
+def test_filters_obey_their_laws(texts: list[str], more: str, few: Matrix) -> None:
+    kept = ids(few, *texts)
+    assert ids(few, *texts, more) <= kept or more in OFF, "another filter adds no cell, but for values off by default"
+    assert ids(few, *texts[::-1]) == kept, "the order of filters means nothing"
     swapped = [",".join(reversed(text.split(","))) for text in texts]
-    assert {c.id for c in everything if parse(swapped, chart)(c)} == kept, "the order of words means nothing"
-    assert {c.id for c in everything if parse([*texts, *texts], chart)(c)} == kept, "twice is once"
+    assert ids(few, *swapped) == kept, "the order of words means nothing"
+    assert ids(few, *texts, *texts) == kept, "twice is once"
+
+
+@given(texts=st.lists(st.lists(words, min_size=1, max_size=4).map(",".join), max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_narrowing_the_axes_first_changes_nothing(texts: list[str], few: Matrix) -> None:
+    """The cells are those that a walk over every combination would keep."""
+    selection = parse(texts, few)
+    every = cells(few, few.axes)
+    named = {
+        axis
+        for axis in few.axes
+        if any(axis in f.wanted or axis in {of for of, _ in f.unwanted} for f in selection.filters)
+    }
+    default = by_default(few)
+    walked = {
+        cell.id
+        for cell in every
+        if all(cell.axes[axis] in default[axis] for axis in few.axes if axis not in named)
+        and all(f.lets(axis, value) for f in selection.filters for axis, value in cell.axes.items())
+        and all(f.matches(cell.id) for f in selection.filters)
+    }
+    assert ids(few, *texts) == walked
+
+
+def ids(chart: Matrix, *filters: str) -> set[str]:
+    return {cell.id for cell in chosen(chart, *filters)}
 
 
 @pytest.fixture(scope="session")
-def small_matrix_cells(shipped: Matrix) -> tuple[Matrix, list[Cell]]:
-    return shipped, list(cells(shipped))[::7]
+def few(shipped: Matrix) -> Matrix:
+    """The project's matrix with a few values of each axis."""
+    two = {axis: values[:2] for axis, values in shipped.axes.items()}
+    arch, backend = ("sm90", "sm100", "cpu"), ("flashinfer", "cpu_attn")
+    return replace(shipped, axes={**two, "arch": arch, "backend": backend, "spec_k": (0, 3), "load": ("solo",)})
