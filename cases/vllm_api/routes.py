@@ -1,5 +1,6 @@
 """What vLLM made of what a cell asked for: dtype, pages and heads of its KV cache, its kernels, its CUDA-graph mode."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,8 +39,9 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
     """
     if select_common_block_size is None:
         return int(spec.block_size)
+    known = len(inspect.signature(select_common_block_size).parameters)  # the specs since 0.30
     with set_current_vllm_config(config):
-        return int(select_common_block_size(spec.block_size, [backend], [spec]))
+        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:known]))
 
 
 def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:
