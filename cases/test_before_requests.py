@@ -15,7 +15,7 @@ def test_batches_that_vllm_makes_up_fit_and_are_right(cell: Cell, auditor: exten
     for n in batches.warm_up(cell.load, cell.spec_k):
         if n.name == batches.SHARES:
             made = graphs.dummy(len(n.batch.query_lens), sum(n.batch.query_lens))
-            assert n.batch == made, f"vLLM makes up another batch: {made}"
+            assert made in (None, n.batch), f"vLLM makes up another batch: {made}"
         built = auditor.build(n.batch)
         if built.overflows:
             overrun.append(n)
@@ -25,6 +25,7 @@ def test_batches_that_vllm_makes_up_fit_and_are_right(cell: Cell, auditor: exten
     judge(auditor, overrun)
 
 
+@pytest.mark.cell(vllm=lambda _: graphs.DECIDES)
 def test_requests_of_padding_get_no_row(deployment: vllm_api.Deployment) -> None:
     """Requests without tokens stand behind the others in a step that is padded for a full CUDA graph, and only there.
 

@@ -42,9 +42,9 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
     """
     if not CUTS_PAGES:
         return int(spec.block_size)
+    known = len(inspect.signature(select_common_block_size).parameters)  # the specs since 0.30
     with set_current_vllm_config(config):
-        many = len(inspect.signature(select_common_block_size).parameters)
-        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:many]))
+        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:known]))
 
 
 def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:
