@@ -18,7 +18,7 @@ import pytest
 
 from cases import routes
 from cases.cell import Cell, from_json
-from cases.verdicts import Overflowed, Refused, Substituted
+from cases.verdicts import Overflowed, Refused, Substituted, Unavailable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
@@ -105,11 +105,12 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         pytest.skip(reason)
     last, deployed = request.config.stash.get(_DEPLOYED, (None, None))
     if last != cell:
-        if last is not None and last.arch != cell.arch:  # by hand only: the runner gives each cell a process
+        # by hand only: the runner gives each cell a process
+        if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
         try:
             deployed = vllm_api.deploy(cell)
-        except (Refused, Substituted) as error:
+        except (Refused, Substituted, Unavailable) as error:
             deployed = error
         request.config.stash[_DEPLOYED] = (cell, deployed)
         resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
@@ -175,6 +176,8 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "refused"
         case Substituted():
             state = "substituted"
+        case Unavailable():
+            state = "skipped"
         case MemoryError():
             state = "oom"
         case _ if type(error).__name__ == "OutOfMemoryError":  # torch's, for a device
@@ -186,7 +189,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
     message = (
         ""
         if error is None
-        else f"{type(error).__name__}: {error}"
+        else f"{type(error).__name__}: {str(error) or traceback.extract_tb(error.__traceback__)[-1].line}"
         if state in ("fail", "missing", "oom")
         else str(error)
     )

@@ -35,13 +35,14 @@ def shape(chunk: int, page: int, max_model_len: int, spec_k: int) -> Shape:
 def at_borders(shape: Shape, seed: int) -> list[Life]:
     """Drafts are rejected before, at and after a chunk border: distances from it with numbers of right drafts.
 
-    Which of the pairs are tried is the seed's choice. The last life ends at the longest sequence.
+    Which of the pairs are tried is the seed's choice, but for the one whose drafts would reach the border if any were
+    right. The last life ends at the longest sequence.
     """
     rng, k = np.random.default_rng(seed), shape.spec_k
     pairs = [(distance, right) for distance in range(k + 2) for right in range(k + 1)]
+    chosen = {pairs[i] for i in rng.permutation(len(pairs))[: shape.most - 1]} | {(k + 1, 0)}
     lives = []
-    for i in sorted(rng.permutation(len(pairs))[: shape.most]):
-        distance, right = pairs[i]
+    for distance, right in sorted(chosen):
         prompt = max(1, min(shape.chunk, shape.length - 2 * k - 3) - distance)
         outputs = min(distance + k + 3, shape.length - prompt)
         windows = ((k, right), (k, k), (k, 0))

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
-from vllm.config import CompilationConfig, CompilationMode, set_current_vllm_config
+from vllm import config as vllm_config
+from vllm.config import CompilationConfig, set_current_vllm_config
+from vllm.v1.attention.backends import utils
 
 try:
     from vllm.v1.worker.utils import select_common_block_size
@@ -28,7 +30,9 @@ def kv_dtype(spec: Any) -> str:
 def kv_layout(config: Any) -> str:
     """The KV cache's axes from the outermost in, in vLLM's letters (B blocks, H heads, N tokens); empty if unknown."""
     resolve = getattr(config.cache_config, "get_resolved_kv_cache_layout", None)
-    return resolve().name.lower() if resolve else ""
+    if resolve is None:  # until 0.28 the backend that was selected last has set it, for the process
+        return str(utils.get_kv_cache_layout()).lower()
+    return str(resolve().name.lower())
 
 
 def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
@@ -73,12 +77,17 @@ def cudagraph_mode(cell: Cell, config: Any, specs: dict[str, Any]) -> str:
 
     vLLM's CPU platform has no graphs and has put NONE in the place of what was asked for. For a presented arch the
     question is asked again as on a GPU: the asked mode, or else the default of the optimization level, compiled
-    piecewise around attention. ValueError with vLLM's words where it refuses a mode.
+    piecewise around attention. ValueError with vLLM's words where it refuses a mode. Empty until 0.19: there the model
+    runner settles it in the midst of its own work.
     """
     own = config.compilation_config
+    if not hasattr(own, "resolve_cudagraph_mode_and_sizes"):
+        return ""
     asked = own
     if not cell.on_device and cell.arch != "cpu":
-        asked = CompilationConfig(mode=CompilationMode.VLLM_COMPILE, cudagraph_mode=_asked_mode(cell, config))
+        asked = CompilationConfig(
+            mode=vllm_config.CompilationMode.VLLM_COMPILE, cudagraph_mode=_asked_mode(cell, config)
+        )
         asked.set_splitting_ops_for_v1(config.parallel_config.all2all_backend, 1)
     least, name = None, ""
     with set_current_vllm_config(config):
