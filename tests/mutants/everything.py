@@ -2,7 +2,8 @@
 
 from tests.mutants import mutants
 from tests.mutants.attention import ATTENTION
+from tests.mutants.batches import BATCHES
 from tests.mutants.buffers import BUFFERS
 from tests.mutants.kv_cache import KV_CACHE
 
-MUTANTS = (*mutants.MUTANTS, *ATTENTION, *BUFFERS, *KV_CACHE)
+MUTANTS = (*mutants.MUTANTS, *ATTENTION, *BUFFERS, *BATCHES, *KV_CACHE)

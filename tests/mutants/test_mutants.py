@@ -17,6 +17,8 @@ RED = {
         "test_draft_mask_has_a_row_for_each_window",
         "test_prefill_lengths_have_an_entry_for_each_row",
         "test_builder_buffers_hold_the_worst_batches",
+        "test_batches_that_vllm_makes_up_fit_and_are_right",
+        "test_random_batches_fit_and_are_right",
     },
     "sized by virtual batches": set(),
     "sized by virtual batches, short by one": {"test_paged_kv_buffers_hold_the_worst_batches"},
