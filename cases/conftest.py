@@ -39,14 +39,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cell(**axes): the case judges only cells with these axis values")
+    config.addinivalue_line("markers", "cell(*holds, **axes): the case judges only cells that these hold for")
     config.attnmatrix_applies = applies  # type: ignore[attr-defined]
     config.stash[_BY_HAND] = _cells_by_hand(config)
 
 
 def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
-    """Whether a case judges a cell: every `cell` mark names the cell's value of each axis it speaks of."""
+    """Whether a case judges a cell: every `cell` mark names its value of each axis it speaks of, and holds for it."""
     for mark in item.iter_markers("cell"):
+        if not all(holds(from_json(body)) for holds in mark.args):
+            return False
         for axis, wanted in mark.kwargs.items():
             value = body["axes"][axis]
             if not (wanted(value) if callable(wanted) else value in wanted):

@@ -25,10 +25,10 @@ STARTS = {"query_start_loc", "query_start_loc_cpu", "cum_seq_lens_q", "cum_seq_l
 STARTS |= {"qo_indptr", "indptr"}
 TOKENS = {"slot_mapping", "doc_ids"}
 PAGES = {"indices"}
-SCHEDULES = {"scheduler_metadata"}
-"""A backend's own bytes: cpu_attn's has gaps that it never writes."""
-SEPARATE = {"mask", *SCHEDULES}
-"""Not of a count here; the draft mask has a case of its own."""
+OPAQUE = {"scheduler_metadata"}
+"""A schedule is the backend's own bytes, not all of which it writes."""
+SEPARATE = OPAQUE | {"mask"}
+"""Not of a count here: the draft mask has a case of its own."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def snapshot(found: list[Field], metadata: Any, need: Need) -> dict[str, np.ndar
     for field in found:
         part = of_all.get(field.path.split(".")[0], of_all[""])
         needed = part.length(field.name)
-        if (field.whole and needed is None) or field.name in SCHEDULES:
-            continue  # scratch, that kernels write; and what no one but the kernel that made it can read
+        if field.name in OPAQUE or (field.whole and needed is None):
+            continue  # the latter is scratch, that kernels write
         values = field.tensor if needed is None or not field.whole else field.tensor[:needed]
         values = values.view(torch.uint8) if values.dtype == torch.uint32 else values
         said[field.path] = values.detach().clone().cpu().numpy()

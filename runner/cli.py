@@ -213,7 +213,9 @@ def doctor(as_json: Json = False) -> None:
 
 @env.command("build")
 def env_build(
-    releases: Annotated[list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; all by default.")] = None,
+    releases: Annotated[
+        list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; by default, those that a run takes.")
+    ] = None,
     matrix_file: MatrixFile = None,
     engine: Engine = EngineName.AUTO,
 ) -> None:

@@ -54,7 +54,7 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
     by_trtllm = type(_part(deployment, "decode", 1) if decode is None else decode).__name__ == "TRTLLMDecode"
     return {
         "backend": deployment.group.backend.get_name().removesuffix("_VLLM_V1").lower(),
-        "prefill_kernel": "trtllm-gen" if type(_part(deployment, "prefill")).__name__ == "TRTLLMPrefill" else native,
+        "prefill_kernel": _PREFILL.get(type(_part(deployment, "prefill")).__name__, native),
         "decode_kernel": decode_kernel(deployment) or ("trtllm-gen" if by_trtllm else native),
         "draft_mask": getattr(decode, "mask", None) is not None,
         "hybrid": "off" if deployment.config.scheduler_config.disable_hybrid_kv_cache_manager else "on",
@@ -68,13 +68,23 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
 
 
 def _part(deployment: Deployment, part: str, tokens: int = 0) -> Any:
-    """FlashInfer's builder decides at each build: what it makes of one request of so many tokens, or as fit a chunk."""
+    """FlashInfer's builder decides at each build: what it makes of one request of so many tokens, or as fit a chunk.
+
+    The error where it makes nothing: the cases about the builder judge that, this is only for the record.
+    """
     if deployment.cell.backend != "flashinfer":
         return None
     load = deployment.cell.load
     tokens = tokens or min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
     try:
         metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
-    except Exception:  # noqa: BLE001 - the cases about the builder judge that; this is only for the record
-        return None
+    except Exception as error:  # noqa: BLE001
+        return Unbuilt(error)
     return getattr(metadata, part)
+
+
+class Unbuilt(Exception):
+    """A batch from which the builder made nothing, so that it shows no kernel."""
+
+
+_PREFILL = {"TRTLLMPrefill": "trtllm-gen", "Unbuilt": ""}

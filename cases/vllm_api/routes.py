@@ -1,5 +1,6 @@
 """What vLLM made of what a cell asked for: dtype, pages and heads of its KV cache, its kernels, its CUDA-graph mode."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +12,13 @@ from vllm.v1.attention.backends import utils
 
 try:
     from vllm.v1.worker.utils import select_common_block_size
-except ImportError:  # older releases have no pages of their own for kernels, or choose them inside the model runner
+except ImportError:  # until 0.19: a method of the model runner, or none at all
     select_common_block_size = None
 
 from cases.cell import Cell
+
+CUTS_PAGES = select_common_block_size is not None
+"""Whether the installed release says how it cuts the manager's pages for kernels."""
 
 
 def kv_dtype(spec: Any) -> str:
@@ -36,10 +40,11 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
 
     ValueError with vLLM's words where no size serves.
     """
-    if select_common_block_size is None:
+    if not CUTS_PAGES:
         return int(spec.block_size)
     with set_current_vllm_config(config):
-        return int(select_common_block_size(spec.block_size, [backend], [spec]))
+        many = len(inspect.signature(select_common_block_size).parameters)
+        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:many]))
 
 
 def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:

@@ -1,22 +1,16 @@
 """A cell's deployment as it would be with one thing changed: the manager's block size, or a feature beside the axes."""
 
-import inspect
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vllm.config import KVEventsConfig, KVTransferConfig, set_current_vllm_config
+from vllm.config import KVEventsConfig, KVTransferConfig
 from vllm.engine.arg_utils import EngineArgs
 
 from cases import command_line, vllm_api
 from cases.cell import Cell
-
-try:
-    from vllm.v1.worker.utils import select_common_block_size
-except ImportError:  # until 0.19: a method of the model runner, or none at all
-    select_common_block_size = None
+from cases.vllm_api import routes
 
 FEATURES: dict[str, Any] = {
     "KV events that are off": lambda: {"kv_events_config": KVEventsConfig(enable_kv_cache_events=False)},
@@ -36,21 +30,19 @@ def with_manager_blocks(deployment: vllm_api.Deployment, size: int) -> vllm_api.
 
     None if the release always pages as the manager does.
     """
-    if select_common_block_size is None:
+    if not routes.CUTS_PAGES:
         return None
-    spec, backend = deployment.spec.copy_with_new_block_size(size), deployment.group.backend
-    with set_current_vllm_config(deployment.config):
-        many = len(inspect.signature(select_common_block_size).parameters)
-        page = select_common_block_size(*(size, [backend], [spec])[:many])
+    spec = deployment.spec.copy_with_new_block_size(size)
+    page = routes.kernel_page_size(deployment.config, deployment.group.backend, spec)
     group = replace(deployment.group, kv_cache_spec=spec, metadata_builders=[])
     return replace(deployment, spec=spec.copy_with_new_block_size(page), group=group)
 
 
 def keeps_hybrid(cell: Cell, feature: str) -> bool:
     """Whether vLLM leaves the hybrid manager on for a user who adds a feature and says nothing of the manager."""
-    arguments = command_line.engine_args(cell) | FEATURES[feature]()
-    del arguments["disable_hybrid_kv_cache_manager"]
     with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(command_line.tiny_llama4(cell)))
-        config = EngineArgs(model=folder, **arguments).create_engine_config()
+        command_line.write_models(cell, Path(folder))
+        arguments = command_line.engine_args(cell, Path(folder)) | FEATURES[feature]()
+        arguments.pop("disable_hybrid_kv_cache_manager", None)
+        config = EngineArgs(**arguments).create_engine_config()
     return not config.scheduler_config.disable_hybrid_kv_cache_manager
