@@ -5,7 +5,6 @@ A step is padded with requests of no tokens only for a full graph. Source (0.32.
 """
 
 import copy
-from typing import Any
 
 import torch
 from vllm import config as vllm_config
@@ -20,21 +19,20 @@ FULL = ("FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 """What a user may ask for that has full graphs."""
 
 
-def support(deployment: Deployment) -> Any:
-    """What the chunked layers' builder says it supports: vLLM takes the least of all its builders."""
-    return deployment.group.get_metadata_builder().get_cudagraph_support(deployment.config, deployment.spec)
+def with_full_graphs(deployment: Deployment, support: str) -> list[str]:
+    """The modes among FULL that vLLM would grant to builders that support so much, rather than lower or refuse."""
+    config = deployment.config
+    from vllm.v1.attention.backend import AttentionCGSupport
 
-
-def with_full_graphs(deployment: Deployment) -> list[str]:
-    """The modes among FULL that vLLM would grant, rather than lower or refuse, beside the chunked layers."""
     granted = []
     for asked in FULL:
-        compilation = copy.copy(deployment.config.compilation_config)
+        compilation = copy.copy(config.compilation_config)
         compilation.cudagraph_mode = vllm_config.CUDAGraphMode[asked]
         try:
-            got = compilation.resolve_cudagraph_mode_and_sizes(
-                support(deployment), "the chunked layers'", 1 + deployment.cell.spec_k
-            )
+            with vllm_config.set_current_vllm_config(config):
+                got = compilation.resolve_cudagraph_mode_and_sizes(
+                    AttentionCGSupport[support.upper()], "the chunked layers'", 1 + deployment.cell.spec_k
+                )
         except ValueError:  # how vLLM refuses a mode
             continue
         if got.has_full_cudagraphs():
@@ -45,9 +43,9 @@ def with_full_graphs(deployment: Deployment) -> list[str]:
 def dummy(num_reqs: int, num_tokens: int) -> Batch | None:
     """The batch that the V2 model runner makes up to warm up with so many tokens in so many requests.
 
-    None until 0.29, where it is another one.
+    None for releases before 0.32.0, whose dummy batches have not been looked at.
     """
-    if VERSION < (0, 30, 0):
+    if VERSION < (0, 32, 0):
         return None
     from vllm.v1.worker.gpu.input_batch import InputBatch, InputBuffers
 

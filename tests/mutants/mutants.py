@@ -71,7 +71,8 @@ ENOUGH = "2 * n + max(t - 2 * n, 0) // c"
 """The most virtual batches of n requests and t tokens: two for each, and one more for each further c tokens."""
 
 BY_ROWS = f"""n = vllm_config.scheduler_config.max_num_seqs
-    t, c = self.max_num_batched_tokens, kv_cache_spec.attention_chunk_size
+    t = self.max_num_batched_tokens
+    c = kv_cache_spec.attention_chunk_size or t
     max_num_reqs = {ENOUGH}"""
 COPIED = "self.paged_kv_last_page_len.copy_to_gpu(num_reqs)"
 PAST_THE_END = f"""{COPIED}
