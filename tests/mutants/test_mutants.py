@@ -20,7 +20,10 @@ RED = {
     },
     "sized by virtual batches": set(),
     "sized by virtual batches, short by one": {"test_paged_kv_buffers_hold_the_worst_batches"},
-    "indices short by one": {"test_paged_kv_buffers_hold_batches_without_a_split"},
+    "indices short by one": {
+        "test_paged_kv_buffers_hold_batches_without_a_split",
+        "test_paged_kv_buffers_hold_the_worst_batches",
+    },
     "an array is written past its end": {
         "test_paged_kv_buffers_hold_batches_without_a_split",
         "test_paged_kv_buffers_hold_the_worst_batches",
