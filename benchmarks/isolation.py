@@ -40,7 +40,10 @@ def main() -> None:
     selection = [word for each in arguments.filter for word in ("--filter", each)] or ["--tier", "quick"]
     cells = [cell for cell in ask("list", "--json", *selection) if not cell["unsupported"]]
     environments = ask("env", "list", "--json")
-    environment = next(one for one in environments if one["kind"] == "local" and one["state"] == "whole")
+    release = cells[0]["axes"]["vllm"]
+    environment = next(
+        one for one in environments if one["kind"] == "local" and one["state"] == "whole" and one["release"] == release
+    )
     random.seed(0)
     sample = random.sample(cells, min(arguments.sample, len(cells)))
     with tempfile.TemporaryDirectory() as folder:

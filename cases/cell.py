@@ -1,6 +1,6 @@
 """The cell under test, as the cases know it: what the runner sent, or what `pytest cases --cell ID` was given."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -32,6 +32,9 @@ class Cell:
     chunk: int
     load: Load
     evidence: str
+    kv_dtype: str = "auto"
+    cudagraph: str = "auto"
+    draft: str = "ngram"
 
     @property
     def on_device(self) -> bool:
@@ -50,6 +53,22 @@ def from_json(body: dict[str, Any]) -> Cell:
         hybrid=axes["hybrid"] == "on",
         spec_k=axes["spec_k"],
         chunk=axes["chunk"],
-        load=Load(**body["load"]),
+        load=_load(Load(**body["load"]), axes),
         evidence=body["evidence"],
+        **{axis: axes[axis] for axis in ("kv_dtype", "cudagraph", "draft") if axis in axes},
+    )
+
+
+def _load(load: Load, axes: dict[str, Any]) -> Load:
+    """The load with what the cell's axes put in its place; an axis says `load` where they put nothing."""
+
+    def put(axis: str, size: int) -> int:
+        return int(value) if (value := axes.get(axis, "load")) != "load" else size
+
+    group_size = put("group_size", load.num_heads // load.num_kv_heads)
+    return replace(
+        load,
+        head_size=put("head_size", load.head_size),
+        num_heads=load.num_kv_heads * group_size,
+        block_size=put("page_size", load.block_size),
     )

@@ -5,6 +5,7 @@ cell in this process, in an editor's debugger if need be, and `--cells FILE` (fr
 """
 
 import json
+import os
 import shutil
 import subprocess
 import traceback
@@ -15,32 +16,39 @@ from typing import Any
 
 import pytest
 
+from cases import routes
 from cases.cell import Cell, from_json
-from cases.verdicts import Overflowed, Refused, Substituted
+from cases.verdicts import Overflowed, Refused, Substituted, Unavailable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
     from cases import extents, stand_ins, vllm_api
+    from cases.batches import drawn
 
     vllm_api.warm()
     stand_ins.COPY.warm()
+    drawn.warm()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("attnmatrix")
     group.addoption("--cell", action="append", default=[], metavar="ID", help="run this cell (repeatable)")
     group.addoption("--cells", type=Path, metavar="FILE", help="cells as `runner list --json` prints them")
+    default = int(os.environ.get("ATTNMATRIX_SEED", "0"))
+    group.addoption("--seed", type=int, default=default, help="of the random batches (default: $ATTNMATRIX_SEED, or 0)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cell(**axes): the case judges only cells with these axis values")
+    config.addinivalue_line("markers", "cell(*holds, **axes): the case judges only cells that these hold for")
     config.attnmatrix_applies = applies  # type: ignore[attr-defined]
     config.stash[_BY_HAND] = _cells_by_hand(config)
 
 
 def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
-    """Whether a case judges a cell: every `cell` mark names the cell's value of each axis it speaks of."""
+    """Whether a case judges a cell: every `cell` mark names its value of each axis it speaks of, and holds for it."""
     for mark in item.iter_markers("cell"):
+        if not all(holds(from_json(body)) for holds in mark.args):
+            return False
         for axis, wanted in mark.kwargs.items():
             value = body["axes"][axis]
             if not (wanted(value) if callable(wanted) else value in wanted):
@@ -93,20 +101,31 @@ def cell(request: pytest.FixtureRequest, by_hand: dict[str, Any] | None) -> Cell
 @pytest.fixture
 def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deployment:
     """What vLLM makes of the cell; made once per cell."""
+    if reason := routes.needs_its_device(cell):
+        pytest.skip(reason)
     last, deployed = request.config.stash.get(_DEPLOYED, (None, None))
     if last != cell:
-        if last is not None and last.arch != cell.arch:  # by hand only: the runner gives each cell a process
+        # by hand only: the runner gives each cell a process
+        if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
         try:
             deployed = vllm_api.deploy(cell)
-        except (Refused, Substituted) as error:
+        except (Refused, Substituted, Unavailable) as error:
             deployed = error
         request.config.stash[_DEPLOYED] = (cell, deployed)
+        resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
+        request.config.stash[_RESOLVED] = {cell.id: resolved}
     if isinstance(deployed, Exception):
         raise deployed
     assert deployed is not None
-    request.node.user_properties.append(("resolved", vllm_api.resolved(deployed)))
+    request.node.user_properties.append(("resolved", request.config.stash[_RESOLVED][cell.id]))
     return deployed
+
+
+@pytest.fixture
+def resolved(request: pytest.FixtureRequest, deployment: vllm_api.Deployment) -> dict[str, Any]:
+    """What vLLM chose by itself; found out once per cell."""
+    return request.config.stash[_RESOLVED][deployment.cell.id]
 
 
 @pytest.fixture
@@ -129,6 +148,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 _BY_HAND = pytest.StashKey[list[dict[str, Any]]]()
 _DEPLOYED = pytest.StashKey[tuple[Cell, vllm_api.Deployment | Exception]]()
+_RESOLVED = pytest.StashKey[dict[str, dict[str, Any]]]()
 _AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
 
 
@@ -156,6 +176,8 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "refused"
         case Substituted():
             state = "substituted"
+        case Unavailable():
+            state = "skipped"
         case MemoryError():
             state = "oom"
         case _ if type(error).__name__ == "OutOfMemoryError":  # torch's, for a device
@@ -167,7 +189,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
     message = (
         ""
         if error is None
-        else f"{type(error).__name__}: {error}"
+        else f"{type(error).__name__}: {str(error) or traceback.extract_tb(error.__traceback__)[-1].line}"
         if state in ("fail", "missing", "oom")
         else str(error)
     )

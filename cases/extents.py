@@ -65,10 +65,12 @@ class Auditor:
             seen = self._seen_by_guards(step, error)
             overflows = (Overflow(error.buffer, error.required, error.allocated, "silent", batch, seen),)
         except Exception as error:
-            overflow = _raised(error, owned.storages(self.builder), need.counts, batch)
-            if overflow is None:
+            storages = owned.storages(self.builder)
+            raised = _raised(error, storages, need.counts, batch)
+            # a buffer may have moved before: until 0.10.1 torch fills all of FlashInfer's
+            overflows = (raised,) if raised else tuple(_resized(before, storages, need.counts, batch))
+            if not overflows:
                 raise
-            overflows = (overflow,)
         if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved
             self._start_over()
         return Built(need, step, metadata, overflows, batch)

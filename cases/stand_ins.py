@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
 from cases.real_kernel import interpreted
 
@@ -118,9 +119,10 @@ class _PagedWrapper:
 class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
     """Stands for FlashInfer's prefill wrapper of the same name; `plan` checks its documented shapes and ranges."""
 
-    def plan(
-        self, *, qo_indptr: Any, paged_kv_indptr: Any, paged_kv_indices: Any, paged_kv_last_page_len: Any,
-        page_size: int, seq_lens: Any, **options: Any,
+    def plan(  # FlashInfer's order of arguments: until 0.16 vLLM gives the first eight without their names
+        self, qo_indptr: Any, paged_kv_indptr: Any, paged_kv_indices: Any, paged_kv_last_page_len: Any,
+        num_qo_heads: int, num_kv_heads: int, head_dim_qk: int, page_size: int, *,
+        seq_lens: Any = None, **options: Any,
     ) -> None:  # fmt: skip
         rows = self._check_table(paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size)
         if qo_indptr.shape[0] != rows + 1:
@@ -128,7 +130,8 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
         query_lens = qo_indptr[1:] - qo_indptr[:-1]
         if bool((query_lens < 0).any()) or int(qo_indptr[0]) != 0:
             raise ContractBroken("qo_indptr does not start at 0 or falls")
-        if options.get("causal") and bool((query_lens > seq_lens).any()):
+        keys = (paged_kv_indptr[1:] - paged_kv_indptr[:-1] - 1) * page_size + paged_kv_last_page_len
+        if options.get("causal") and bool((query_lens > (keys if seq_lens is None else seq_lens)).any()):
             raise ContractBroken("a row has more query tokens than keys")
         self.planned = {
             "qo_indptr": qo_indptr,
@@ -136,6 +139,9 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
             "indices": paged_kv_indices,
             "last_page_len": paged_kv_last_page_len,
             "page_size": page_size,
+            "num_qo_heads": num_qo_heads,
+            "num_kv_heads": num_kv_heads,
+            "head_dim": head_dim_qk,
             **options,
         }
 
@@ -143,17 +149,44 @@ class BatchPrefillWithPagedKVCacheWrapper(_PagedWrapper):
 class BatchDecodeWithPagedKVCacheWrapper(_PagedWrapper):
     """Stands for FlashInfer's decode wrapper of the same name; `plan` checks its documented shapes and ranges."""
 
-    def plan(self, *, indptr: Any, indices: Any, last_page_len: Any, page_size: int, **options: Any) -> None:
+    def plan(
+        self, indptr: Any, indices: Any, last_page_len: Any,
+        num_qo_heads: int, num_kv_heads: int, head_dim: int, page_size: int,
+        *_: Any, **options: Any,
+    ) -> None:  # fmt: skip
         self._check_table(indptr, indices, last_page_len, page_size)
-        tables = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len}
-        self.planned = {**tables, "page_size": page_size, **options}
+        tables = {"indptr": indptr, "indices": indices, "last_page_len": last_page_len, "page_size": page_size}
+        shape = {"num_qo_heads": num_qo_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+        self.planned = {**tables, **shape, **options}
 
 
-def install(flashinfer_backend: Any) -> None:
-    """Put the stand-ins where vLLM's FlashInfer backend looks its compiled code up: the names in its own module."""
+class BlockMask:
+    """Stands for the compiled `create_block_mask` of FlexAttention: the same mask by the plain one, when it is read.
+
+    Until 0.10.1 vLLM has one compiled for each step; plain, it takes the memory of all query tokens by all slots.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._made_of = args, options
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        args, options = self._made_of
+        self.__dict__.update(vars(create_block_mask(*args, **options)))
+        return self.__dict__[name]
+
+
+def install(flashinfer_backend: Any, flex_backend: Any) -> None:
+    """Put the stand-ins where vLLM's backends look their compiled code up: the names in their own modules."""
+    if not hasattr(flex_backend.FlexAttentionMetadata, "direct_build"):  # until 0.10.1
+        flex_backend.create_block_mask_compiled = BlockMask
     flashinfer_backend.BatchPrefillWithPagedKVCacheWrapper = BatchPrefillWithPagedKVCacheWrapper
     flashinfer_backend.BatchDecodeWithPagedKVCacheWrapper = BatchDecodeWithPagedKVCacheWrapper
-    kernel = getattr(flashinfer_backend, "_copy_page_indices_kernel", COPY)
+    kernel = getattr(flashinfer_backend, "_copy_page_indices_kernel", COPY)  # since 0.10.2; before, torch copies
     if kernel is not COPY:
         COPY.kernel = kernel
         flashinfer_backend._copy_page_indices_kernel = COPY
+    if hasattr(flashinfer_backend, "_get_multi_ctas_kv_counter_buffer"):  # since 0.33: a layer's scratch on the device
+        flashinfer_backend.get_device_sm_count = lambda _device: 1
+        flashinfer_backend._get_multi_ctas_kv_counter_buffer = lambda *_: None

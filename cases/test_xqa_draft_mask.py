@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from cases import batches, extents, reference
+from cases import batches, extents, reference, routes, vllm_api
 from cases.batches import Named
 from cases.cell import Cell
 from cases.verdicts import Overflow, Substituted
 
-pytestmark = pytest.mark.cell(backend=["flashinfer"], arch=["sm90", "sm120", "sm121"], spec_k=lambda k: k > 0)
+pytestmark = [
+    pytest.mark.cell(backend=["flashinfer"], arch=vllm_api.has_draft_mask, spec_k=lambda k: k > 0),
+    pytest.mark.cell(lambda cell: routes.expected(cell).draft_mask),
+]
 
 
 def test_draft_mask_has_a_row_for_each_window(cell: Cell, auditor: extents.Auditor) -> None:

@@ -1,10 +1,15 @@
-"""Run inside an environment: imports what the cases import, and prints the versions found as one line of JSON."""
+"""Run inside an environment: imports what the cases import, and prints the versions found as one line of JSON.
+
+The argument says which version of vLLM must be found, or `any`.
+"""
 
 import ctypes
 import importlib
+import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 import warnings
 
@@ -13,6 +18,7 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_HAS_FLASHINFER_CUBIN", "1")  # as the cases say it: no CUDA compiler is looked for
 warnings.simplefilter("ignore")
 
+EXPECTED = sys.argv[1]
 NEEDED = [
     "pytest",
     "xdist",
@@ -28,11 +34,30 @@ NEEDED = [
     ),
 ]
 
+
+def check_vllm() -> None:
+    """That it is the one expected, alone, and takes our platform."""
+    vllm = importlib.import_module("vllm")
+    found = re.sub(r"(\.post\d+)?(\+.*)?$", "", vllm.__version__)  # 0.12.0.post2 is a build of 0.12.0
+    assert EXPECTED in ("any", found), f"this must be vLLM {EXPECTED}, but {vllm.__version__} imports ({vllm.__file__})"
+    named = {
+        distribution.metadata["Name"]: distribution.version
+        for distribution in reversed(list(importlib.metadata.distributions()))  # the first on the path counts
+        if re.fullmatch(r"vllm([-_]cpu)?", distribution.metadata["Name"])
+    }
+    assert {re.sub(r"\+.*$", "", version) for version in named.values()} == {re.sub(r"\+.*$", "", vllm.__version__)}, (
+        f"vLLM {vllm.__version__} imports, but the packages installed are {named}"
+    )
+    current = importlib.import_module("vllm.platforms").current_platform
+    if os.environ.get("ATTNMATRIX_EVIDENCE") != "device":
+        assert type(current).__module__.startswith("attnmatrix_vllm"), (
+            f"vLLM did not take our platform, but {current!r}"
+        )
+        ctypes.CDLL("libnuma.so.1")  # vLLM's compiled code wants it from the system, and only warns where it is absent
+
+
 modules = {name: importlib.import_module(name) for name in NEEDED}
-current = importlib.import_module("vllm.platforms").current_platform
-if os.environ.get("ATTNMATRIX_EVIDENCE") != "device":
-    assert type(current).__module__.startswith("attnmatrix_vllm"), f"vLLM did not take our platform, but {current!r}"
-    ctypes.CDLL("libnuma.so.1")  # vLLM's compiled code wants it from the system, and only warns where it is absent
+check_vllm()
 
 versions = {name: modules[name].__version__ for name in ("vllm", "torch", "flashinfer")}
 json.dump({**versions, "python": platform.python_version()}, sys.stdout)

@@ -67,6 +67,7 @@ Engine = Annotated[
     typer.Option("--engine", help="What starts workers; auto is docker where a daemon answers, else local."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random batches.")]
 
 
 def _counted(*names: str, help_: str) -> Any:
@@ -96,6 +97,7 @@ def run(
     ] = DEFAULT_TIMEOUT_S,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory itself.")] = None,
     as_json: Json = False,
+    seed: Seed = 0,
     no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
     quiet: Annotated[int, _counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, _counted("--verbose", "-v", help_="Say more.")] = 0,
@@ -115,6 +117,7 @@ def run(
         timeout_s=timeout,
         out=out,
         json=as_json,
+        seed=seed,
         known=not no_known,
         verbosity=verbose - quiet,
     )
@@ -192,11 +195,12 @@ def repro(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell.")],
     matrix_file: MatrixFile = None,
     engine: Engine = EngineName.AUTO,
+    seed: Seed = 0,
 ) -> None:
     """Print and run the one command that shows a cell's result again."""
     from runner import repro as again
 
-    raise typer.Exit(again.run(cell, matrix_file=matrix_file or default_matrix(), engine=engine))
+    raise typer.Exit(again.run(cell, matrix_file=matrix_file or default_matrix(), engine=engine, seed=seed))
 
 
 @app.command()
@@ -209,7 +213,9 @@ def doctor(as_json: Json = False) -> None:
 
 @env.command("build")
 def env_build(
-    releases: Annotated[list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; all by default.")] = None,
+    releases: Annotated[
+        list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; by default, those that a run takes.")
+    ] = None,
     matrix_file: MatrixFile = None,
     engine: Engine = EngineName.AUTO,
 ) -> None:

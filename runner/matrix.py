@@ -20,9 +20,10 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentSpec:
-    """What provides one release of vLLM; `lock` is a pip requirements file, relative to the project."""
+    """What provides one release of vLLM: `packages` laid over a `lock`, a pip requirements file of the project."""
 
     lock: str
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +85,10 @@ def load(path: Path) -> Matrix:
     return Matrix(
         axes=axes,
         loads={key: Load(name=key, **value.model_dump()) for key, value in document.loads.items()},
-        environments={key: EnvironmentSpec(lock=value.lock) for key, value in document.environments.items()},
+        environments={
+            key: EnvironmentSpec(lock=value.lock, packages=tuple(value.packages))
+            for key, value in document.environments.items()
+        },
         defaults=defaults,
         rules=tuple(Rule(selector=s, because=r.because) for s, r in zip(excluded, document.rules, strict=True)),
         known=tuple(

@@ -27,9 +27,11 @@ def _count_or_load(value: object) -> object:
     raise PydanticCustomError("count_or_load", "must be a whole number more than 0, or load")
 
 
+PACKAGE = r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+]+$"
 ISSUE = r"^(https?://[^\s/]+/\S+|docs/\S+)$"
 Text = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=LABEL, max_length=32)]
+Package = Annotated[str, Field(pattern=PACKAGE)]
 Count = Annotated[int, Field(gt=0)]
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(on_off), WithJsonSchema({"enum": ["on", "off", True, False]})]
 OfLoad = Annotated[
@@ -128,7 +130,10 @@ class Deployment(_Strict):
 class Environment(_Strict):
     """What provides one release of vLLM."""
 
-    lock: Text = Field(description="A pip requirements file, relative to the project, that pins everything.")
+    lock: Text = Field(description="A pip requirements file, relative to the project, that pins everything below.")
+    packages: list[Package] = Field(
+        default=[], description="What is laid over it, without dependencies: vLLM itself, where the lock has none."
+    )
 
 
 class Where(_Strict):

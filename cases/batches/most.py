@@ -45,6 +45,10 @@ def _most_units(limits: Limits, chunk: int, unit: int) -> Requests:
     units = -(-limits.longest // unit) - chunk // unit - 1
     extra = _dealt(min((left - second) // unit, n * units) + n, n, 1 + units)
     query_lens = [1 + (i >= n - second) + unit * (extra[i] - 1) for i in range(n)]
+    # What is left over brings nothing; with it, one request is the same batch whatever the unit.
+    query_lens[-1] += min(
+        limits.max_num_batched_tokens - sum(query_lens), limits.longest - (chunk - 1 + query_lens[-1])
+    )
     return [(q, chunk - 1 + q) for q in query_lens]
 
 

@@ -1,7 +1,6 @@
 """FlashInfer's rows: the first num_decodes of a step go to one call, the others to another, with a contract each."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ from cases.interpreter.rows import ContractBroken, Row, Unknown, numbers
 def by_parts(metadata: Any, size: int) -> Iterator[Row]:
     """The rows of both calls; query tokens of the decodes come first."""
     if metadata.num_decodes:
-        part = getattr(metadata, "decode", None) or _flat(metadata, "decode")
+        part = metadata.decode
         if hasattr(part, "wrapper"):
             yield from paged.by_pointers("decode", 0, _planned(part.wrapper), size)
         else:
             yield from _decode(part, metadata.num_decodes, metadata.num_decode_tokens, size)
     if metadata.num_prefills:
-        part = getattr(metadata, "prefill", None) or _flat(metadata, "prefill")
+        part = metadata.prefill
         if hasattr(part, "wrapper"):
             yield from paged.by_pointers("prefill", metadata.num_decode_tokens, _planned(part.wrapper), size)
         else:
@@ -61,24 +60,23 @@ def _prefill(part: Any, rows: int, first: int, size: int) -> Iterator[Row]:
     )  # fmt: skip
 
 
+PLANNED = {
+    "indptr": "_paged_kv_indptr_buf",
+    "indices": "_paged_kv_indices_buf",
+    "last_page_len": "_paged_kv_last_page_len_buf",
+    "qo_indptr": "_qo_indptr_buf",
+    "causal": "_causal",
+    "sm_scale": "_sm_scale",
+    "num_qo_heads": "_num_qo_heads",
+    "num_kv_heads": "_num_kv_heads",
+}
+"""Where FlashInfer's own wrappers keep what `plan` was given (0.7.2); read from its source, not run on a device yet."""
+
+
 def _planned(wrapper: Any) -> dict[str, Any]:
-    """What a wrapper was planned with; a real one on a device keeps that to itself."""
-    planned: dict[str, Any] = getattr(wrapper, "planned", {})
-    if not planned:
+    """What a wrapper was planned with: a stand-in says it, a real one keeps it in its attributes."""
+    kept = {name: getattr(wrapper, place) for name, place in PLANNED.items() if hasattr(wrapper, place)}
+    planned: dict[str, Any] = getattr(wrapper, "planned", None) or kept
+    if not planned.keys() >= {"indptr", "indices", "last_page_len"}:
         raise Unknown(f"{type(wrapper).__name__} does not show what it was planned with")
     return planned
-
-
-def _flat(metadata: Any, name: str) -> SimpleNamespace:
-    """One part of a release (0.10 - 0.13) that keeps both in the metadata itself, as its forward cuts them out."""
-    if not getattr(metadata, f"{name}_use_trtllm", False):
-        return SimpleNamespace(wrapper=getattr(metadata, f"{name}_wrapper"))
-    rows = slice(metadata.num_decodes, None) if name == "prefill" else slice(0, metadata.num_decodes)
-    return SimpleNamespace(
-        block_tables=metadata.block_table_tensor[rows],
-        seq_lens=metadata.seq_lens[rows],
-        max_seq_len=metadata.max_seq_len,
-        max_q_len=getattr(metadata, "max_q_len_prefill", metadata.max_q_len),
-        cum_seq_lens_q=metadata.qo_indptr_gpu,
-        cum_seq_lens_kv=metadata.paged_kv_indptr_gpu,
-    )

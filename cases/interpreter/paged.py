@@ -60,12 +60,13 @@ def by_pointers(name: str, first: int, planned: dict[str, Any], size: int) -> It
     Contract (FlashInfer, "KV-Cache Layout in FlashInfer", and `plan` of the two paged wrappers): row r has the pages
     indices[indptr[r] : indptr[r + 1]], all full but the last, which has last_page_len[r] entries; a prefill wrapper's
     row has the query tokens qo_indptr[r] : qo_indptr[r + 1] and is causal if it was told so; a decode wrapper's row has
-    one token, which sees all keys.
+    one token, which sees all keys, or the same number of tokens as all others, which are causal.
     """
     pointers, indices = numbers(planned["indptr"]), numbers(planned["indices"])
     last = numbers(planned["last_page_len"])
     size = planned.get("page_size", size)
-    starts = numbers(planned.get("qo_indptr", np.arange(len(last) + 1))).astype(np.int64)
+    even = planned.get("q_len_per_req", 1)
+    starts = numbers(planned.get("qo_indptr", even * np.arange(len(last) + 1))).astype(np.int64)
     lengths_of(f"{name} query starts", starts)
     if len(pointers) != len(starts) or len(last) != len(starts) - 1:
         raise ContractBroken(f"{name}: {len(starts) - 1} rows have {len(pointers)} pointers, {len(last)} last pages")
@@ -73,7 +74,7 @@ def by_pointers(name: str, first: int, planned: dict[str, Any], size: int) -> It
         raise ContractBroken(
             f"{name}: pointers {pointers.tolist()[:8]} into {len(indices)} pages, last ones hold {last[:8]}"
         )
-    mask = causal if planned.get("causal", "qo_indptr" in planned) else everything
+    mask = causal if planned.get("causal", "qo_indptr" in planned or even > 1) else everything
     heads = planned.get("num_qo_heads"), planned.get("num_kv_heads")
     group = heads[0] // heads[1] if all(heads) else None
     for row, tokens in enumerate(tokens_of(first, starts)):

@@ -12,15 +12,18 @@ from runner.environments.image import ensure_image
 from runner.environments.inventory import Built
 from runner.environments.recipe import recipe_for
 from runner.environments.venv import ensure_local
+from runner.expand import by_default
 from runner.matrix import Matrix
 from runner.options import EngineName
 
+_SHARED = "(shared)"
+
 
 def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName) -> int:
-    """Build what cells of these releases (all where none is named) run in; prints the place of each."""
+    """Build what cells of these releases (by default, those that a run takes) run in; prints the place of each."""
     if engine is EngineName.AUTO:
         engine = EngineName.DOCKER if daemon.examine().answers else EngineName.LOCAL
-    recipes = [recipe_for(chart, release) for release in releases or chart.environments]
+    recipes = [recipe_for(chart, release) for release in releases or map(str, by_default(chart)["vllm"])]
     with progress.shown() as say:
         if engine is EngineName.DOCKER:
             client = daemon.connect()
@@ -61,5 +64,5 @@ def table(found: Sequence[Built]) -> Table:
     for one in found:
         days = one.age_s / 86400
         age = f"{days:.0f} d" if days >= 1 else f"{one.age_s / 3600:.1f} h"
-        shown.add_row(one.kind, one.release, one.state, progress.size(one.bytes), age, one.name)
+        shown.add_row(one.kind, one.release or _SHARED, one.state, progress.size(one.bytes), age, one.name)
     return shown

@@ -1,6 +1,10 @@
-"""Docker images: one per release, named by the digest of all that built it, and made without secrets in the daemon."""
+"""Docker images: one per release, named by the digest of all that built it, and made without secrets in the daemon.
+
+As for local environments, what releases share is an image of its own, and a release a layer on it.
+"""
 
 import contextlib
+import io
 import re
 import shutil
 import tarfile
@@ -16,7 +20,7 @@ from runner.environments import progress, steps
 from runner.environments.base_image import BaseImage, base_image
 from runner.environments.locks import only_one
 from runner.environments.progress import Say
-from runner.environments.recipe import Recipe, digest, shipped, sources
+from runner.environments.recipe import Layer, Lock, digest, shipped, sources
 from runner.environments.venv import interpreter
 from runner.errors import EnvironmentBroken
 from runner.messages import clean
@@ -26,6 +30,8 @@ REPOSITORY = "attnmatrix-cpu"
 RELEASE = "attnmatrix.release"  # label of a finished image
 STAGE = "attnmatrix.stage"  # label of a build stage, see cpu.Dockerfile
 NEEDED_BYTES = 3_500_000_000
+NEEDED_BYTES_OVER = 1_000_000_000
+_DOWNLOAD = ("-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input")
 BUILD_TIMEOUT_S = 1800
 
 
@@ -38,23 +44,25 @@ class Image:
     release: str
 
 
-def ensure_image(client: DockerClient, recipe: Recipe, *, root: Path = ROOT, say: Say) -> Image:
-    """The image of a recipe, built where there is none; EnvironmentBroken where that fails."""
-    what = f"image for vllm {recipe.release}"
-    dockerfile = shipped("containers/cpu.Dockerfile")
+def ensure_image(client: DockerClient, layer: Layer, *, root: Path = ROOT, say: Say) -> Image:
+    """The image of a layer, built where there is none; EnvironmentBroken where that fails.
+
+    The image of what it is laid over is built first.
+    """
+    what = f"image for {layer.title}"
     try:
-        base = base_image(client, say=say)
-        key = digest(base.id, dockerfile, recipe.lock, recipe.plugin, recipe.check)
+        base = _base_of(client, layer, root, say)
+        key = digest(base.id, _dockerfile(layer), layer.digest)
         tag = f"{REPOSITORY}:{key}"
-        if found := _existing(client, tag, recipe):
+        if found := _existing(client, tag, layer):
             return found
         root = root.absolute()
         root.mkdir(parents=True, exist_ok=True)
         with only_one(root / f"{key}.lock", what, say):
-            if found := _existing(client, tag, recipe):  # built while we waited
+            if found := _existing(client, tag, layer):  # built while we waited
                 return found
-            _require_space(root, what)
-            return _build(client, recipe, base, tag, key, root, what, say)
+            _require_space(root, NEEDED_BYTES_OVER if layer.over else NEEDED_BYTES, what)
+            return _build(client, layer, base, tag, key, root, what, say)
     except OSError as error:  # requests' exceptions are OSErrors too
         raise EnvironmentBroken(
             f"{what}: {clean(str(error), 500)}: does the daemon run, is there disk left?"
@@ -63,31 +71,45 @@ def ensure_image(client: DockerClient, recipe: Recipe, *, root: Path = ROOT, say
         raise EnvironmentBroken(f"{what}: Docker refused: {clean(str(error), 500)}") from error
 
 
-def _existing(client: DockerClient, tag: str, recipe: Recipe) -> Image | None:
+def _base_of(client: DockerClient, layer: Layer, root: Path, say: Say) -> BaseImage:
+    """What the layer's Dockerfile starts from."""
+    if layer.over is None:
+        return base_image(client, say=say)
+    below = ensure_image(client, layer.over, root=root, say=say)
+    return BaseImage(name=below.tag, id=below.id, complete=True)
+
+
+def _dockerfile(layer: Layer) -> Path:
+    return shipped("containers/overlay.Dockerfile" if layer.over else "containers/cpu.Dockerfile")
+
+
+def _existing(client: DockerClient, tag: str, layer: Layer) -> Image | None:
     with contextlib.suppress(ImageNotFound):
-        return Image(id=str(client.images.get(tag).id), tag=tag, release=recipe.release)
+        return Image(id=str(client.images.get(tag).id), tag=tag, release=layer.release)
     return None
 
 
 def _build(
-    client: DockerClient, recipe: Recipe, base: BaseImage, tag: str, key: str, root: Path, what: str, say: Say
+    client: DockerClient, layer: Layer, base: BaseImage, tag: str, key: str, root: Path, what: str, say: Say
 ) -> Image:
     log = root / f"{key}.log"
     log.unlink(missing_ok=True)
     with _scratch(root, key) as scratch:
         wheels = scratch / "wheels"
-        _download(recipe, scratch, wheels, log, what, say)
+        wheels.mkdir()
+        if isinstance(layer, Lock) or layer.packages:
+            _download(layer, scratch, wheels, log, what, say)
         context = scratch / "context.tar"
         say(f"{what}: packing {progress.size(sum(wheel.stat().st_size for wheel in wheels.iterdir()))} for the daemon")
-        _pack(context, recipe, wheels)
+        _pack(context, layer, wheels)
         shutil.rmtree(wheels)
         try:
-            _run_build(client, context, base, tag, key, recipe, log, what, say)
+            _run_build(client, context, base, tag, key, layer, log, what, say)
         finally:
             # The stages hold all of it a second time.
             with contextlib.suppress(APIError):
                 client.images.prune(filters={"dangling": True, "label": f"{STAGE}={key}"})
-    found = _existing(client, tag, recipe)
+    found = _existing(client, tag, layer)
     if found is None:
         raise EnvironmentBroken(f"{what}: built, but there is no {tag}: was it removed? The whole log: {log}")
     say(f"{what}: ready as {tag}")
@@ -103,33 +125,42 @@ def _scratch(root: Path, key: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _download(recipe: Recipe, scratch: Path, wheels: Path, log: Path, what: str, say: Say) -> None:
-    """All wheels of the lock, by the host's pip: its settings and credentials need not be where the image is built."""
+def _download(layer: Layer, scratch: Path, wheels: Path, log: Path, what: str, say: Say) -> None:
+    """The wheels that the recipe adds, by the host's pip: its settings and credentials stay out of the daemon."""
     python = scratch / "pip/bin/python"  # a pip of our own: the runner's Python may have none
     steps.run(
-        [str(interpreter(recipe)), "-m", "venv", str(scratch / "pip")],
+        [str(interpreter(layer)), "-m", "venv", str(scratch / "pip")],
         log=log,
         what=f"{what}: making a place to download (log: {log})",
         say=say,
     )
-    command = [str(python), "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+    if isinstance(layer, Lock):
+        named, wanted = f"what {layer.path.name} names", ["--requirement", str(layer.path)]
+    else:
+        named, wanted = ", ".join(layer.packages), list(layer.packages)
     steps.run(
-        [*command, "--dest", str(wheels), "--requirement", str(recipe.lock)],
+        [str(python), *_DOWNLOAD, "--dest", str(wheels), *wanted],
         log=log,
-        what=f"{what}: downloading what {recipe.lock.name} names",
+        what=f"{what}: downloading {named}",
         say=say,
-        progress=steps.pip_progress(recipe.lock),
+        progress=steps.pip_progress(layer.path) if isinstance(layer, Lock) else lambda _: "",
     )
 
 
-def _pack(context: Path, recipe: Recipe, wheels: Path) -> None:
+def _pack(context: Path, layer: Layer, wheels: Path) -> None:
     with tarfile.open(context, "w") as tar:
-        tar.add(shipped("containers/cpu.Dockerfile"), "Dockerfile")
-        tar.add(recipe.lock, "lock.txt")
-        tar.add(recipe.check, "check.py")
-        for path in sources(recipe.plugin):
-            tar.add(path, f"plugin/{path.relative_to(recipe.plugin)}")
+        tar.add(_dockerfile(layer), "Dockerfile")
         tar.add(wheels, "wheels")
+        if isinstance(layer, Lock):
+            tar.add(layer.path, "lock.txt")
+            return
+        text = "".join(f"{package}\n" for package in layer.packages).encode()
+        entry = tarfile.TarInfo("packages.txt")
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text))
+        tar.add(layer.check, "check.py")
+        for path in sources(layer.plugin):
+            tar.add(path, f"plugin/{path.relative_to(layer.plugin)}")
 
 
 def _run_build(
@@ -138,7 +169,7 @@ def _run_build(
     base: BaseImage,
     tag: str,
     key: str,
-    recipe: Recipe,
+    layer: Layer,
     log: Path,
     what: str,
     say: Say,
@@ -155,8 +186,8 @@ def _run_build(
             forcerm=True,
             decode=True,
             timeout=BUILD_TIMEOUT_S,
-            buildargs={"BASE_IMAGE": base.name, "BUILD_ID": key},
-            labels={RELEASE: recipe.release},
+            buildargs={"BASE_IMAGE": base.name, "BUILD_ID": key, **_expected(layer)},
+            labels={RELEASE: layer.release},
             # Our own base needs nothing from a network.
             network_mode="none" if base.complete else None,
         )
@@ -170,10 +201,14 @@ def _run_build(
                 raise steps.broken(f"{what}: docker build", "".join(output), log)
 
 
-def _require_space(root: Path, what: str) -> None:
+def _expected(layer: Layer) -> dict[str, str]:
+    return {} if isinstance(layer, Lock) else {"EXPECTED": layer.expected}
+
+
+def _require_space(root: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(root).free
-    if free < NEEDED_BYTES:
+    if free < needed:
         raise EnvironmentBroken(
-            f"{what}: needs about {progress.size(NEEDED_BYTES)} of disk to prepare, and {root} has "
+            f"{what}: needs about {progress.size(needed)} of disk to prepare, and {root} has "
             f"{progress.size(free)} left: free some space, for example with `runner env clean`"
         )

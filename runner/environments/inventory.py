@@ -17,7 +17,7 @@ from runner.environments.locks import if_free
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """One environment or image; `state` is whole or broken."""
+    """One environment or image; `state` is whole or broken, `over` the name of what it is laid over."""
 
     kind: str
     name: str
@@ -25,12 +25,14 @@ class Built:
     state: str
     bytes: int
     age_s: float
+    over: str = ""
 
 
 def local(root: Path = venv.ROOT) -> list[Built]:
     """The local environments, whole or not."""
     found = []
-    for place in sorted(path for path in root.glob("vllm-*") if path.is_symlink()):
+    places = sorted(path for pattern in venv.NAMES for path in root.glob(pattern) if path.is_symlink())
+    for place in places:
         environment = venv.whole(place)
         found.append(
             Built(
@@ -40,6 +42,7 @@ def local(root: Path = venv.ROOT) -> list[Built]:
                 state="whole" if environment else "broken",
                 bytes=_bytes(place),
                 age_s=time.time() - place.lstat().st_mtime,
+                over=environment.over if environment else "",
             )
         )
     return found
@@ -78,11 +81,13 @@ def clean_local(root: Path = venv.ROOT, *, tell: Callable[[str], None]) -> int:
     for left_over in venv.sweep(root):
         tell(f"{left_over}: removed, left by a build that was killed or replaced")
     freed = 0
-    for one in local(root):
+    kept: dict[str, str] = {}  # by what it needs, too
+    for one in _tops_first(local(root)):
         place = Path(one.name)
         with if_free(root / f"{place.name}.lock") as free:
-            if not free or venv.in_use(place):
-                tell(f"{place}: kept, it is in use")
+            if place.name in kept or not free or venv.in_use(place):
+                tell(f"{place}: kept, {kept.get(place.name, 'it')} is in use")
+                kept.setdefault(one.over, place.name)
                 continue
             target = place.resolve()
             place.unlink()  # first, so that nobody takes what is half removed
@@ -93,10 +98,20 @@ def clean_local(root: Path = venv.ROOT, *, tell: Callable[[str], None]) -> int:
     return freed
 
 
+def _tops_first(found: list[Built]) -> list[Built]:
+    """What is laid over something before that: it must go first, or keep what it stands on."""
+    over = {Path(one.name).name: one.over for one in found}
+
+    def height(name: str) -> int:
+        return 1 + height(over[name]) if name in over else 0
+
+    return sorted(found, key=lambda one: -height(Path(one.name).name))
+
+
 def clean_images(client: DockerClient, *, tell: Callable[[str], None]) -> int:
     """Remove every image of ours that no container uses; gives the bytes freed."""
     freed = 0
-    for one in images(client):
+    for one in sorted(images(client), key=lambda one: one.age_s):  # the newest first: a base is older
         try:
             client.images.remove(one.name)
         except APIError as error:

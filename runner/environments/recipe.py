@@ -1,4 +1,4 @@
-"""What an environment is made from: a lock, our vLLM plugin and a check; and the digest that names the outcome."""
+"""What an environment is made from, layer by layer: a lock, and a release of vLLM with our plugin; and its digest."""
 
 import hashlib
 import re
@@ -10,31 +10,79 @@ from runner.matrix import Matrix
 
 _PACKAGE = Path(__file__).parents[1]
 _PYTHON = re.compile(r"^# python: (3\.\d+)$", re.MULTILINE)
+_VERSION = re.compile(r"\d+(\.\d+)+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
-    """Everything that decides what one release's environment holds."""
+class Lock:
+    """What releases share: every package that a lock names, and nothing of ours."""
 
-    release: str
-    """The value of the vllm axis."""
-    lock: Path
+    path: Path
     """Every package as `name==version`; a line `# python: 3.11` says which Python it was made for."""
-    plugin: Path
-    check: Path
+
+    release = ""
+    over = None
 
     @property
     def digest(self) -> str:
-        """Of all of it: what results record, and the same for a venv and an image."""
-        return digest(self.lock, self.plugin, self.check)
+        return digest(self.path)
+
+    @property
+    def title(self) -> str:
+        """What messages call the environment."""
+        return f"what releases share ({self.path.name})"
 
     @property
     def python(self) -> str:
         """The Python that the lock is for, such as `3.11`."""
-        found = _PYTHON.search(self.lock.read_text())
+        found = _PYTHON.search(self.path.read_text())
         if not found:
-            raise UsageError(f"{self.lock}: says not which Python it is for: add a line such as '# python: 3.11'")
+            raise UsageError(f"{self.path}: says not which Python it is for: add a line such as '# python: 3.11'")
         return found[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """Everything that decides what one release's environment holds: a lock, and what is laid over it.
+
+    Laid over means first on the path, with the packages of the lock behind.
+    """
+
+    release: str
+    """The value of the vllm axis."""
+    lock: Path
+    packages: tuple[str, ...] = ()
+    """As `name==version`, without what they depend on; empty where the lock has vLLM too."""
+    plugin: Path
+    check: Path
+
+    @property
+    def over(self) -> Lock:
+        return Lock(path=self.lock)
+
+    @property
+    def digest(self) -> str:
+        """Of all of it: what results record, and the same for a venv and an image."""
+        return digest(self.over.digest, *self.packages, self.plugin, self.check)
+
+    @property
+    def title(self) -> str:
+        """What messages call the environment."""
+        return f"vllm {self.release}"
+
+    @property
+    def python(self) -> str:
+        """The Python of the lock."""
+        return self.over.python
+
+    @property
+    def expected(self) -> str:
+        """The version of vLLM that must be found in it, or `any`: what check.py is told."""
+        return self.release if _VERSION.fullmatch(self.release) else "any"
+
+
+Layer = Lock | Recipe
+"""What can be built: each over the one that its `over` names, which all that are over the same one share."""
 
 
 def shipped(relative: str) -> Path:
@@ -48,11 +96,17 @@ def recipe_for(chart: Matrix, release: str) -> Recipe:
     if release not in chart.environments:
         known = ", ".join(chart.environments) or "none"
         raise UsageError(f"no environment for vllm {release}: the matrix has {known}")
-    named = chart.environments[release].lock
-    lock = next((path for path in (Path(named), shipped(named)) if path.is_file()), None)
+    spec = chart.environments[release]
+    lock = next((path for path in (Path(spec.lock), shipped(spec.lock)) if path.is_file()), None)
     if lock is None:
-        raise UsageError(f"{named}: no such lock, which the matrix names for vllm {release}: correct environments:")
-    return Recipe(release=release, lock=lock, plugin=shipped("plugin"), check=shipped("containers/check.py"))
+        raise UsageError(f"{spec.lock}: no such lock, which the matrix names for vllm {release}: correct environments:")
+    return Recipe(
+        release=release,
+        lock=lock,
+        packages=spec.packages,
+        plugin=shipped("plugin"),
+        check=shipped("containers/check.py"),
+    )
 
 
 def digest(*parts: str | Path) -> str:

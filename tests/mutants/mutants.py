@@ -228,7 +228,7 @@ OURS = (
     Mutant("sm103 is presented as sm100", "attnmatrix_vllm:capability_of", "int(digits[:-1]), int(digits[-1])",
            "int(digits[:-1]), 0", ("flashinfer sm103 on k0 c64 few",)),
     Mutant("the platform has no hybrid manager", "attnmatrix_vllm.presented:PresentedPlatform.support_hybrid_kv_cache",
-           "presented() != CPU or super()", "presented() == CPU and super()", FLASH),
+           "presented() != CPU or", "presented() == CPU and", FLASH),
 )  # fmt: skip
 
 MUTANTS = (*SPLITTER, *BUILDERS, *FLASHINFER, *MASKS_AND_LENGTHS, *OURS)

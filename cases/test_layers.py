@@ -1,0 +1,32 @@
+"""Each layer of the model has its own builder: a chunked one splits by its layer's chunk, a global one does not split.
+
+With the hybrid manager off both kinds share a group of the KV cache, and once shared a builder:
+https://github.com/vllm-project/vllm/pull/21707; a group's window was once taken for that of each of its layers:
+https://github.com/vllm-project/vllm/pull/51756.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from cases import batches, kernel_inputs, vllm_api
+from cases.cell import Cell
+from cases.command_line import LOCAL_LAYERS
+from cases.extents import Built, Need
+from cases.vllm_api import layers
+
+pytestmark = pytest.mark.cell(vllm=lambda _: layers.KNOWN)
+
+
+def test_each_layer_has_the_builder_of_its_kind(cell: Cell, deployment: vllm_api.Deployment) -> None:
+    """Decodes and verify windows amid a second chunk: a chunked layer's rows see that chunk, others everything."""
+    named = batches.within_capacity(batches.short_steps(cell.load), cell.spec_k, cell.chunk)[:2]
+    for number, (name, layer) in enumerate(layers.of(deployment).items()):
+        chunk = cell.chunk if number < LOCAL_LAYERS else cell.load.max_model_len
+        judged = replace(layer, cell=replace(cell, chunk=chunk))
+        for n in named:
+            need = Need.of(n.batch, chunk, layer.spec.block_size)
+            step = vllm_api.step(layer, n.batch, shared_prefix=True)
+            metadata = vllm_api.build(layer, layer.group.get_metadata_builder(), step)
+            wrong = list(kernel_inputs.wrong(Built(need, step, metadata, (), n.batch), judged))
+            assert not wrong, f"{name}, which has a chunk of {chunk}, {n.name}: {'; '.join(wrong)}; batch: {n.batch}"

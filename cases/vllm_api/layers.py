@@ -1,0 +1,42 @@
+"""The builder of each attention layer of a cell's model, as vLLM's model runner groups layers and makes builders."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from vllm.config import set_current_vllm_config
+from vllm.v1.attention.backends.flashinfer import FlashInferMetadataBuilder
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+from cases import batches
+from cases.vllm_api import Deployment, workspace
+
+try:
+    from vllm.v1.worker.gpu.attn_utils import init_attn_backend
+except ImportError:  # older releases group them inside their model runner
+    init_attn_backend = None
+
+KNOWN = init_attn_backend is not None
+"""Whether how the installed release groups layers can be asked for here."""
+
+
+def of(deployment: Deployment) -> dict[str, Deployment]:
+    """By the names of the layers, in the order of the model: the deployment with that layer's group and spec.
+
+    Steps are short: what flex_attention allocates grows with tokens times pages.
+    """
+    config, device = copy.copy(deployment.config), deployment.device
+    config.scheduler_config = copy.copy(config.scheduler_config)
+    config.scheduler_config.max_num_batched_tokens = batches.short_steps(deployment.cell.load).max_num_batched_tokens
+    planned = KVCacheConfig(config.cache_config.num_gpu_blocks, [], deployment.groups)
+    scratch: Any = mock.patch.object(FlashInferMetadataBuilder, "_get_workspace_buffer", return_value=workspace(device))
+    with set_current_vllm_config(config), scratch:
+        groups = init_attn_backend(planned, config, device)[0]
+    found = {}
+    for group in (group for of_plan in groups for group in of_plan):
+        if hasattr(group.get_metadata_builder(), "set_workspace_buffer"):
+            group.get_metadata_builder().set_workspace_buffer(workspace(device))
+        made = replace(deployment, config=config, group=group, spec=group.kv_cache_spec)
+        found |= dict.fromkeys(group.layer_names, made)
+    return {name: found[name] for name in config.compilation_config.static_forward_context}

@@ -1,0 +1,58 @@
+"""How a venv is filled: with all that a lock names, or with what is laid over another venv."""
+
+from pathlib import Path
+
+from runner.environments import steps
+from runner.environments.progress import Say
+from runner.environments.recipe import Lock, Recipe
+
+OVER = "attnmatrix_over.pth"
+_PIP = ("-m", "pip", "install", "--no-deps", "--no-compile", "--no-input")
+
+
+def install(lock: Lock, folder: Path, *, base: Path, log: Path, what: str, say: Say) -> None:
+    """A venv with what the lock names."""
+    steps.run([str(base), "-m", "venv", str(folder)], log=log, what=f"{what}: making a venv (log: {log})", say=say)
+    steps.run(
+        [str(folder / "bin/python"), *_PIP, "--only-binary=:all:", "--requirement", str(lock.path)],
+        log=log,
+        what=f"{what}: installing from {lock.path.name}",
+        say=say,
+        progress=steps.pip_progress(lock.path),
+    )
+
+
+def lay(recipe: Recipe, folder: Path, over: Path, *, base: Path, log: Path, what: str, say: Say) -> None:
+    """A venv of the recipe's packages and the plugin alone: all else it finds in the venv `over`.
+
+    To everything that is started with its Python it is an ordinary environment.
+    """
+    venv = [str(base), "-m", "venv", "--without-pip", str(folder)]
+    steps.run(venv, log=log, what=f"{what}: making a venv (log: {log})", say=say)
+    python = str(folder / "bin/python")
+    if recipe.packages:
+        # Before it finds the others, so that pip leaves those alone.
+        pip = [str(over / "bin/python"), "-m", "pip", "--python", python, *_PIP[2:], "--only-binary=:all:"]
+        names = ", ".join(recipe.packages)
+        steps.run([*pip, *recipe.packages], log=log, what=f"{what}: installing {names}", say=say)
+    find(folder, over)
+    steps.run(
+        [python, *_PIP, "--no-index", "--no-build-isolation", str(recipe.plugin)],
+        log=log,
+        what=f"{what}: installing the platform plugin",
+        say=say,
+    )
+
+
+def find(folder: Path, over: Path) -> None:
+    """Put the packages of the venv `over` behind those of this one, on the path and for importlib.metadata.
+
+    By addsitedir, so that the .pth files there count too; among them, what `over` itself is laid over.
+    """
+    (site_packages(folder) / OVER).write_text(f"import site; site.addsitedir({str(site_packages(over))!r})\n")
+
+
+def site_packages(folder: Path) -> Path:
+    """Of a venv."""
+    (found,) = (folder / "lib").glob("python3.*/site-packages")
+    return found
