@@ -44,5 +44,8 @@ def keeps_hybrid(cell: Cell, feature: str) -> bool:
         command_line.write_models(cell, Path(folder))
         arguments = command_line.engine_args(cell, Path(folder)) | FEATURES[feature]()
         arguments.pop("disable_hybrid_kv_cache_manager", None)
-        config = EngineArgs(**arguments).create_engine_config()
+        try:
+            config = EngineArgs(**arguments).create_engine_config()
+        except ValueError:  # this release has no such feature
+            return True
     return not config.scheduler_config.disable_hybrid_kv_cache_manager
