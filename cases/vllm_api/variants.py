@@ -7,6 +7,7 @@ from vllm.config import KVEventsConfig, KVTransferConfig
 
 from cases import vllm_api
 from cases.cell import Cell
+from cases.verdicts import Refused
 from cases.vllm_api import routes
 from cases.vllm_api.deployment import config_of
 
@@ -37,5 +38,8 @@ def with_manager_blocks(deployment: vllm_api.Deployment, size: int) -> vllm_api.
 
 def keeps_hybrid(cell: Cell, feature: str) -> bool:
     """Whether vLLM leaves the hybrid manager on for a user who adds a feature and says nothing of the manager."""
-    config = config_of(cell, disable_hybrid_kv_cache_manager=None, **FEATURES[feature]())
+    try:
+        config = config_of(cell, disable_hybrid_kv_cache_manager=None, **FEATURES[feature]())
+    except Refused:  # this release has no such feature
+        return True
     return not config.scheduler_config.disable_hybrid_kv_cache_manager
