@@ -20,6 +20,9 @@ from cases import routes
 from cases.cell import Cell, from_json
 from cases.verdicts import Overflowed, Refused, Substituted, Unavailable
 
+# Before torch is imported. Its tensors are small here and workers as many as cores: threads would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
     from cases import extents, stand_ins, vllm_api
