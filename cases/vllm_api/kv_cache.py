@@ -27,7 +27,6 @@ from cases.kv_shadow import Group, Ints
 from cases.kv_worker import Scheduled
 from cases.verdicts import Batch
 
-
 KNOWN = vllm_api.VERSION >= (0, 10, 1)
 """Whether requests bring the hashes of their blocks; in 0.10.0 the manager made them itself."""
 
