@@ -4,10 +4,10 @@ import pytest
 
 from cases import batches, extents, kernel_inputs, vllm_api
 from cases.cell import Cell
-from cases.vllm_api import variants
+from cases.vllm_api import routes, variants
 
 
-@pytest.mark.cell(backend=["flashinfer"], spec_k=[0], vllm=lambda _: variants.OWN_PAGES)
+@pytest.mark.cell(backend=["flashinfer"], spec_k=[0], vllm=lambda _: routes.OWN_PAGES)
 def test_kernels_are_told_pages_of_their_own_size(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """FlashInfer pages by 16, 32 or 64 tokens. Where the manager's block is larger, kernels get rows in their pages.
 

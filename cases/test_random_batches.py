@@ -10,7 +10,7 @@ from cases.batches.drawn import drawn
 from cases.cell import Cell
 from cases.test_paged_kv_buffers import judge
 from cases.test_virtual_batches import assert_split
-from cases.verdicts import Batch, Overflow
+from cases.verdicts import Batch, Overflow, words_of
 
 
 def test_random_batches_fit_and_are_right(cell: Cell, auditor: extents.Auditor, pytestconfig: pytest.Config) -> None:
@@ -36,7 +36,7 @@ def _wrong(auditor: extents.Auditor, batch: Batch, overrun: list[Named]) -> str:
         overrun.append(named)
         assert_split(auditor.deployment, named)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is wrong
-        return f"{type(error).__name__}: {error}"
+        return words_of(error)
     return ""
 
 

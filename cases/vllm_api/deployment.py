@@ -67,7 +67,7 @@ def deploy(cell: Cell) -> Deployment:
     """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
     _arch.see(cell)
     if not cell.on_device:
-        stand_ins.install(flashinfer, flex_attention)
+        stand_ins.install(flashinfer, flex_attention, torch_2_8=VERSION < (0, 11, 0))
     _sees(cell)
     config = config_of(cell)
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
@@ -141,9 +141,12 @@ def warm() -> None:
     if os.environ.get("ATTNMATRIX_EVIDENCE") == "device":
         return
     shape = Load("warm", 1, 64, 64, 32, 8, 2, 128, "bfloat16")
-    with suppress(Refused, Unavailable):  # a release whose CPU platform has another backend, a build for GPUs
-        deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
-        split(deployment, step(deployment, Batch((2,), (64,))))
+    try:
+        with suppress(Refused, Unavailable):  # a release whose CPU platform has another backend, a build for GPUs
+            deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
+            split(deployment, step(deployment, Batch((2,), (64,))))
+    except (AttributeError, ImportError, TypeError) as error:
+        raise releases.unknown(__version__, error) from error
     forget()
 
 

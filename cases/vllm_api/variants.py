@@ -13,19 +13,16 @@ from cases.vllm_api.deployment import config_of
 
 FEATURES: dict[str, Any] = {
     "KV events that are off": lambda: {"kv_events_config": KVEventsConfig(enable_kv_cache_events=False)},
-    "a connector that supports it": lambda: {
+}
+if vllm_api.VERSION >= (0, 21, 0):  # before, this connector does not say that it supports it
+    FEATURES["a connector that supports it"] = lambda: {
         "kv_transfer_config": KVTransferConfig(
             kv_connector="OffloadingConnector",
             kv_role="kv_both",
             kv_connector_extra_config={"num_cpu_blocks": 10, "cpu_bytes_to_use": 1 << 20},
         )
-    },
-}
+    }
 """What a user may add without having to lose the hybrid KV-cache manager."""
-
-
-OWN_PAGES = routes.CUTS_PAGES
-"""Whether a kernel's pages may be smaller than the manager's blocks, and how small can be asked for."""
 
 
 def with_manager_blocks(deployment: vllm_api.Deployment, size: int) -> vllm_api.Deployment:
