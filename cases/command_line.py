@@ -59,6 +59,7 @@ def tiny_llama4(cell: Cell) -> dict[str, Any]:
     return {
         "architectures": ["Llama4ForCausalLM"],
         "model_type": "llama4_text",
+        "dtype": cell.load.dtype,
         "attention_chunk_size": cell.chunk,
         "no_rope_layers": [1] * LOCAL_LAYERS + [0] * GLOBAL_LAYERS,
         "num_hidden_layers": LOCAL_LAYERS + GLOBAL_LAYERS,

@@ -5,6 +5,7 @@ cell in this process, in an editor's debugger if need be, and `--cells FILE` (fr
 """
 
 import json
+import os
 import shutil
 import subprocess
 import traceback
@@ -17,30 +18,37 @@ import pytest
 
 from cases import routes
 from cases.cell import Cell, from_json
-from cases.verdicts import Overflowed, Refused, Substituted
+from cases.verdicts import Overflowed, Refused, Substituted, Unavailable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
-    from cases import extents, vllm_api
+    from cases import extents, stand_ins, vllm_api
+    from cases.batches import drawn
 
     vllm_api.warm()
+    stand_ins.COPY.warm()
+    drawn.warm()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("attnmatrix")
     group.addoption("--cell", action="append", default=[], metavar="ID", help="run this cell (repeatable)")
     group.addoption("--cells", type=Path, metavar="FILE", help="cells as `runner list --json` prints them")
+    default = int(os.environ.get("ATTNMATRIX_SEED", "0"))
+    group.addoption("--seed", type=int, default=default, help="of the random batches (default: $ATTNMATRIX_SEED, or 0)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cell(**axes): the case judges only cells with these axis values")
+    config.addinivalue_line("markers", "cell(*holds, **axes): the case judges only cells that these hold for")
     config.attnmatrix_applies = applies  # type: ignore[attr-defined]
     config.stash[_BY_HAND] = _cells_by_hand(config)
 
 
 def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
-    """Whether a case judges a cell: every `cell` mark names the cell's value of each axis it speaks of."""
+    """Whether a case judges a cell: every `cell` mark names its value of each axis it speaks of, and holds for it."""
     for mark in item.iter_markers("cell"):
+        if not all(holds(from_json(body)) for holds in mark.args):
+            return False
         for axis, wanted in mark.kwargs.items():
             value = body["axes"][axis]
             if not (wanted(value) if callable(wanted) else value in wanted):
@@ -97,11 +105,12 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         pytest.skip(reason)
     last, deployed = request.config.stash.get(_DEPLOYED, (None, None))
     if last != cell:
-        if last is not None and last.arch != cell.arch:  # by hand only: the runner gives each cell a process
+        # by hand only: the runner gives each cell a process
+        if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
         try:
             deployed = vllm_api.deploy(cell)
-        except (Refused, Substituted) as error:
+        except (Refused, Substituted, Unavailable) as error:
             deployed = error
         request.config.stash[_DEPLOYED] = (cell, deployed)
         resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
@@ -167,18 +176,20 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "refused"
         case Substituted():
             state = "substituted"
+        case Unavailable():
+            state = "skipped"
         case MemoryError():
             state = "oom"
         case _ if type(error).__name__ == "OutOfMemoryError":  # torch's, for a device
             state = "oom"
         case pytest.skip.Exception():
             state = "skipped"
-        case _ if Path(traceback.extract_tb(error.__traceback__)[-1].filename).parent == Path(__file__).parent:
+        case _ if Path(__file__).parent in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
     message = (
         ""
         if error is None
-        else f"{type(error).__name__}: {error}"
+        else f"{type(error).__name__}: {str(error) or traceback.extract_tb(error.__traceback__)[-1].line}"
         if state in ("fail", "missing", "oom")
         else str(error)
     )

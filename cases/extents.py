@@ -1,8 +1,9 @@
-"""What each buffer must hold, what it holds, and how it shows when that is not enough.
+"""Builds batches as the model runner does, and watches the builder's buffers for what shows that one is too small.
 
 An exception alone proves little: `torch.cumsum(out=)` into a slice that is too short never raises, it moves the storage
 (or, if the slice is a view into something larger, writes into the neighbour). So the address and the storage size of
-every tensor that the builder owns are compared before and after each build.
+every tensor that the builder owns are compared before and after each build; and a batch that shows nothing is built
+again between guard words.
 """
 
 import linecache
@@ -15,44 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from cases import reference, vllm_api
+from cases import bounds, owned, stand_ins, vllm_api
 from cases.batches import Named
+from cases.guards import Guards, Outside
+from cases.needs import REQUIRED, Counts, Need
+from cases.owned import Storage
+from cases.shrinking import smallest
 from cases.stand_ins import OutOfRange
 from cases.verdicts import Batch, Overflow, Overflowed
 
 HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Need:
-    """What one batch asks of the buffers, by the definition: virtual batches, tokens, pages over all rows."""
-
-    rows: reference.Rows
-    pages: np.ndarray[Any, Any]
-
-    @classmethod
-    def of(cls, batch: Batch, chunk: int, block_size: int) -> "Need":
-        rows = reference.rows(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
-        return cls(rows, reference.pages(rows.key_lens, block_size))
-
-    @property
-    def count(self) -> int:
-        return len(self.rows.query_lens)
-
-
-REQUIRED: dict[str, Callable[[Need], int]] = {
-    # FlashInfer: a pointer per row and the end, a last-page length per row, an index per page
-    "paged_kv_indptr": lambda need: need.count + 1,
-    "paged_kv_last_page_len": lambda need: need.count,
-    "paged_kv_indices": lambda need: int(need.pages.sum()),
-    # FlexAttention: one map row, length and offset per row, a start per row and the end
-    "persistent_physical_to_logical": lambda need: need.count,
-    "persistent_seq_lens": lambda need: need.count,
-    "persistent_offset_tensor": lambda need: need.count,
-    "persistent_query_start_loc": lambda need: need.count + 1,
-    "persistent_doc_ids": lambda need: int(need.rows.query_lens.sum()),
-}
-"""Entries along the first dimension that a builder's buffer must have for a batch."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +36,7 @@ class Built:
     step: Any
     metadata: Any
     overflows: tuple[Overflow, ...]
+    batch: Batch
 
 
 class Auditor:
@@ -71,28 +45,105 @@ class Auditor:
     def __init__(self, deployment: vllm_api.Deployment) -> None:
         self.deployment = deployment
         self.cell = deployment.cell
-        self._builder = deployment.new_builder()
+        self._start_over()
+        self._held: dict[str, tuple[int, Batch]] = {}
 
-    def build(self, batch: Batch) -> Built:
+    def need(self, batch: Batch) -> Need:
+        """What a batch asks of the buffers."""
+        return Need.of(batch, self.cell.chunk, self.deployment.spec.block_size)
+
+    def build(self, batch: Batch, *, shared_prefix: bool = True) -> Built:
         """Build one batch; what raises for any other reason than a buffer that is too small goes through."""
-        need = Need.of(batch, self.cell.chunk, self.deployment.spec.block_size)
+        need = self.need(batch)
         # a shared prefix: as many pages as a real step, without as much memory for what maps pages back
-        step = vllm_api.step(self.deployment, batch, shared_prefix=True)
-        before = _storages(self._builder)
-        metadata = None
+        step = vllm_api.step(self.deployment, batch, shared_prefix=shared_prefix)
+        before, metadata = owned.storages(self.builder), None
         try:
-            metadata = vllm_api.build(self.deployment, self._builder, step)
-            overflows = tuple(_resized(before, _storages(self._builder), need, batch))
+            metadata = vllm_api.build(self.deployment, self.builder, step)
+            overflows = tuple(_resized(before, owned.storages(self.builder), need.counts, batch))
         except OutOfRange as error:
-            overflows = (Overflow(error.buffer, error.required, error.allocated, "silent", batch),)
+            seen = self._seen_by_guards(step, error)
+            overflows = (Overflow(error.buffer, error.required, error.allocated, "silent", batch, seen),)
         except Exception as error:
-            overflow = _raised(error, _storages(self._builder), need, batch)
-            if overflow is None:
+            storages = owned.storages(self.builder)
+            raised = _raised(error, storages, need.counts, batch)
+            # a buffer may have moved before: until 0.10.1 torch fills all of FlashInfer's
+            overflows = (raised,) if raised else tuple(_resized(before, storages, need.counts, batch))
+            if not overflows:
                 raise
-            overflows = (overflow,)
-        if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved: start over
-            self._builder = self.deployment.new_builder()
-        return Built(need, step, metadata, overflows)
+        if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved
+            self._start_over()
+        return Built(need, step, metadata, overflows, batch)
+
+    def silent(self, built: Built) -> tuple[Overflow, ...]:
+        """Build the batch of a build that showed nothing once more, between guard words: what was written outside."""
+        for buffer, required_for in REQUIRED.items():
+            if (required := required_for(built.need.counts)) > self._held.get(buffer, (0, built.batch))[0]:
+                self._held[buffer] = (required, built.batch)
+        outside, error = self._outside(built.step)
+        if error is not None and not outside:
+            raise error
+        return tuple(_silent(one, built) for one in outside)
+
+    def latent(self) -> tuple[Overflow, ...]:
+        """The buffers that are shorter than the most any batch needs, though they held all batches so far.
+
+        Only those that builds write on the cell's route: what is written is where a used buffer differs from that of a
+        fresh builder. (A zero written into zeros is not seen.)
+        """
+        most = self._most()
+        fresh = dict(owned.walk(self.deployment.new_builder()))
+        found: dict[str, Overflow] = {}
+        for name, storage in owned.storages(self.builder).items():
+            buffer = owned.buffer(name)
+            if buffer not in self._held or (required := REQUIRED[buffer](most)) <= storage.length:
+                continue
+            written = _written(storage.tensor, fresh.get(name))
+            if written and (buffer not in found or storage.length < found[buffer].allocated):
+                held, batch = self._held[buffer]
+                detail = f"no batch tried needed more than {held} entries, and {written} were written; this one did"
+                found[buffer] = Overflow(buffer, required, storage.length, "latent", batch, detail)
+        return tuple(found.values())
+
+    def _most(self) -> Counts:
+        """The most virtual batches, tokens and pages of any batch, not all of the same one."""
+        limits, chunk = bounds.Limits.of(self.cell.load), self.cell.chunk
+        return Counts(
+            bounds.virtual_batches(limits, chunk),
+            bounds.tokens(limits),
+            bounds.pages(limits, chunk, self.deployment.spec.block_size),
+        )
+
+    def _outside(self, step: Any) -> tuple[list[Outside], Exception | None]:
+        """What a build of the step writes outside the buffers, and what it raised.
+
+        vLLM's real Triton kernel takes part, interpreted, where the step has few enough rows.
+        """
+        guards, error = self._guards, None
+        try:
+            with guards, stand_ins.COPY.by_the_real_kernel():
+                vllm_api.build(self.deployment, self.builder, step)
+        except Exception as raised:  # noqa: BLE001 - it may have gone on with what it wrote outside
+            error = raised
+        if guards.left_inside:
+            self._start_over()
+        return guards.outside(), error
+
+    def _start_over(self) -> None:
+        """With a fresh builder."""
+        self.builder = self.deployment.new_builder()
+        self._guards = Guards(self.builder)
+
+    def _seen_by_guards(self, step: Any, error: OutOfRange) -> str:
+        """Words on whether the real kernel, interpreted, wrote outside too where its stand-in says that it would."""
+        outside, later = self._outside(step)
+        if isinstance(later, OutOfRange):
+            return "a stand-in's check of its bounds; the real kernel was not run for so many rows"
+        past = next((o.past for o in outside if owned.buffer(o.name) == error.buffer), 0)
+        assert past == error.required - error.allocated, (
+            f"a stand-in says that {error}, and the real kernel wrote {past} entries past the end"
+        )
+        return f"the real kernel, interpreted, wrote {past} entries past the end"
 
 
 def read(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -127,89 +178,38 @@ def measure(auditor: Auditor, named: Iterable[Named], one: Callable[[Auditor, Na
         raise Overflowed([smallest(short, auditor.cell.chunk, shows)])
 
 
-def smallest(overflow: Overflow, chunk: int, shows: Callable[[Batch], Overflow | None]) -> Overflow:
-    """The overflow for a batch cut down in one direction after the other; `shows` looks for it in another batch.
-
-    Fewer requests, fewer query tokens (a query's place in its chunk is what matters: its start is kept, then its end),
-    shorter sequences. Each direction is followed in steps that halve until a step of one no longer shows the overflow.
-    """
-    for size, cut in (
-        (len, lambda requests, n: requests[n:]),
-        (_longest, lambda requests, n: _trimmed(requests, n, keep_start=True)),
-        (_longest, lambda requests, n: _trimmed(requests, n, keep_start=False)),
-    ):
-        step = size(_requests(overflow.batch)) - 1
-        while step > 0:
-            requests = _requests(overflow.batch)
-            found = shows(_batch(cut(requests, step))) if step < size(requests) else None
-            overflow, step = (found, step) if found else (overflow, step // 2)
-    nearer = [(q, s - (s - q) // chunk * chunk) for q, s in _requests(overflow.batch)]
-    return shows(_batch(nearer)) or overflow
-
-
-def _longest(requests: list[tuple[int, int]]) -> int:
-    return max(q for q, _ in requests)
-
-
-def _trimmed(requests: list[tuple[int, int]], n: int, *, keep_start: bool) -> list[tuple[int, int]]:
-    """The requests with no query longer than the longest less n."""
-    most = _longest(requests) - n
-    return [(min(q, most), s - keep_start * max(q - most, 0)) for q, s in requests]
-
-
-def _requests(batch: Batch) -> list[tuple[int, int]]:
-    return list(zip(batch.query_lens, batch.seq_lens, strict=True))
-
-
-def _batch(requests: list[tuple[int, int]]) -> Batch:
-    return Batch(tuple(q for q, _ in requests), tuple(s for _, s in requests))
-
-
-@dataclass(frozen=True)
-class _Storage:
-    """Where a tensor was, how long, and the tensor itself: another one under the same name is another allocation."""
-
-    tensor: torch.Tensor
-    address: int
-    size: int
-    length: int
-
-
-def _storages(builder: Any) -> dict[str, _Storage]:
-    """Every tensor the builder owns, found by walking it; names such as `paged_kv_indptr.gpu`."""
-    return {
-        name: _Storage(
-            tensor, tensor.data_ptr(), tensor.untyped_storage().nbytes(), tensor.shape[0] if tensor.dim() else 1
-        )
-        for name, tensor in _tensors("", vars(builder))
-    }
-
-
-def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _tensors(f"{name}.{key}" if name else str(key), item)
-    elif type(value).__name__ == "CpuGpuBuffer":
-        yield from _tensors(name, {"cpu": value.cpu, "gpu": value.gpu})
-
-
-def _resized(before: dict[str, _Storage], after: dict[str, _Storage], need: Need, batch: Batch) -> Iterator[Overflow]:
+def _resized(before: dict[str, Storage], after: dict[str, Storage], need: Counts, batch: Batch) -> Iterator[Overflow]:
     """Buffers whose storage moved under a view, being too short; a builder may replace one by a longer one."""
     for name, old in before.items():
-        new = after.get(name)
-        moved = new is not None and new.tensor is old.tensor and (new.address, new.size) != (old.address, old.size)
-        if not moved:
+        if not old.moved_to(new := after.get(name)):
             continue
-        buffer = name.split(".")[0]
+        buffer = owned.buffer(name)
         assert buffer in REQUIRED, f"the storage of {buffer} moved during a build, and the audit knows no need for it"
-        detail = f"its storage went from {old.size} to {new.size} bytes under a view, nothing was raised"
         if REQUIRED[buffer](need) > old.length:
+            detail = f"its storage went from {old.size} to {new.size} bytes under a view, nothing was raised"
             yield Overflow(buffer, REQUIRED[buffer](need), old.length, "resized", batch, detail)
 
 
-def _raised(error: Exception, storages: dict[str, _Storage], need: Need, batch: Batch) -> Overflow | None:
+def _silent(outside: Outside, built: Built) -> Overflow:
+    """A write beside a buffer, by as much as the batch needs where that is known, else by as much as was seen."""
+    buffer = owned.buffer(outside.name)
+    known = REQUIRED[buffer](built.need.counts) if buffer in REQUIRED else 0
+    seen = outside.allocated + max(outside.past, outside.before)
+    detail = f"guard words changed {outside.past} entries past its end and {outside.before} before its start"
+    return Overflow(
+        buffer, known if known > outside.allocated else seen, outside.allocated, "silent", built.batch, detail
+    )
+
+
+def _written(used: torch.Tensor, fresh: Any) -> int:
+    """Entries up to the last one, along the first dimension, in which a used buffer differs from a fresh one."""
+    if not isinstance(fresh, torch.Tensor) or fresh.shape != used.shape or not used.dim():
+        return 0
+    differs = (used != fresh).flatten(1).any(1) if used.dim() > 1 else used != fresh
+    return int(differs.nonzero().max()) + 1 if bool(differs.any()) else 0
+
+
+def _raised(error: Exception, storages: dict[str, Storage], need: Counts, batch: Batch) -> Overflow | None:
     """The buffer that vLLM's failing statement names, if it is too short for the batch; None blames something else.
 
     The statement is the innermost one of vLLM, or one in the same file that led to it: a helper that copies into a
@@ -218,14 +218,21 @@ def _raised(error: Exception, storages: dict[str, _Storage], need: Need, batch: 
     frames = traceback.extract_tb(error.__traceback__)
     if not isinstance(error, (ValueError, RuntimeError, IndexError)) or Path(frames[-1].filename).parent == HERE:
         return None
-    allocated = {name.split(".")[0]: storage.length for name, storage in storages.items()}
+    allocated = {owned.buffer(name): storage.length for name, storage in storages.items()}
+    short = {
+        buffer: (required, allocated[buffer])
+        for buffer, required_for in REQUIRED.items()
+        if buffer in allocated and (required := required_for(need)) > allocated[buffer]
+    }
     inside = next((frame.filename for frame in reversed(frames) if "vllm" in Path(frame.filename).parts), "")
     for frame in reversed(frames):
         statement = _statement(frame) if frame.filename == inside else ""
-        for buffer, required_for in REQUIRED.items():
-            if buffer in statement and buffer in allocated and (required := required_for(need)) > allocated[buffer]:
-                detail = f"{type(error).__name__}: {error}"
-                return Overflow(buffer, required, allocated[buffer], "raised", batch, detail)
+        if buffer := next((buffer for buffer in short if buffer in statement), None):
+            others = [f"{other} (needs {r}, has {a})" for other, (r, a) in short.items() if other != buffer]
+            detail = f"{type(error).__name__}: {error}" + (
+                f"; too short as well: {', '.join(others)}" if others else ""
+            )
+            return Overflow(buffer, *short[buffer], "raised", batch, detail)
     return None
 
 

@@ -46,7 +46,7 @@ def wrong(built: Built, deployment: vllm_api.Deployment) -> Iterator[str]:
     metadata, rows, size = built.metadata, built.need.rows, deployment.spec.block_size
     yield from _same("num_actual_tokens", metadata.num_actual_tokens, rows.query_lens.sum())
     yield from _same("slot_mapping", metadata.slot_mapping, built.step.slot_mapping)
-    yield from _same("causal", metadata.causal, True)
+    yield from _same("causal", getattr(metadata, "causal", True), True)  # older kernels' metadata has no choice
     if not hasattr(metadata, "num_decodes"):
         wanted = Wanted.of(built, size, slice(None))
         yield from _in_a_block_table("", wanted, metadata.query_start_loc, metadata.seq_lens, metadata.block_table)
@@ -56,8 +56,8 @@ def wrong(built: Built, deployment: vllm_api.Deployment) -> Iterator[str]:
         if hasattr(metadata, "physical_to_logical"):
             yield from _flex(metadata, wanted)
         return
-    kernel = vllm_api.decode_kernel(deployment)
-    decodes = _decodes(rows.query_lens, deployment.cell.spec_k, kernel)
+    window, uniform = vllm_api.decode_window(deployment)
+    decodes = _decodes(rows.query_lens, window, uniform=uniform)
     yield from _same("num_decodes", metadata.num_decodes, decodes)
     yield from _same("num_prefills", metadata.num_prefills, len(rows.query_lens) - decodes)
     yield from _same("num_decode_tokens", metadata.num_decode_tokens, rows.query_lens[:decodes].sum())
@@ -69,9 +69,14 @@ def wrong(built: Built, deployment: vllm_api.Deployment) -> Iterator[str]:
         elif hasattr(part, "wrapper"):
             yield from _in_paged_tables(f"{name}: ", wanted, getattr(part.wrapper, "planned", None), size)
         else:
-            starts = part.cum_seq_lens_q if name == "prefill" else part.q_cu_seq_lens
+            starts = part.cum_seq_lens_q if name == "prefill" else getattr(part, "q_cu_seq_lens", None)
             yield from _in_a_block_table(f"{name}: ", wanted, starts, part.seq_lens, part.block_tables)
-            longest = part.max_q_len if name == "prefill" else part.q_len_per_req
+            if name == "prefill":
+                longest = part.max_q_len
+            elif uniform and starts is None:  # the backend divides, whatever the metadata says
+                longest = metadata.num_decode_tokens // metadata.num_decodes
+            else:
+                longest = getattr(part, "q_len_per_req", 1)  # until 0.27 XQA takes no more
             yield from _same(f"{name}: longest query", longest, wanted.query_lens.max())
             if starts is None:
                 yield from _same(f"{name}: query lengths", np.full_like(wanted.query_lens, longest), wanted.query_lens)
@@ -79,13 +84,13 @@ def wrong(built: Built, deployment: vllm_api.Deployment) -> Iterator[str]:
                 yield f"{name}: max_seq_len is {part.max_seq_len}, the longest row has {wanted.key_lens.max()} keys"
 
 
-def _decodes(query_lens: Ints, spec_k: int, kernel: str | None) -> int:
-    """Leading rows that a decode kernel serves: one token each, or up to 1 + k; trtllm-gen wants all of one length.
+def _decodes(query_lens: Ints, window: int, *, uniform: bool) -> int:
+    """Leading rows that a decode kernel serves: those of up to `window` tokens, or all as long as the first.
 
     One less is right but slow (https://github.com/vllm-project/vllm/pull/47381), one more is wrong.
     """
-    fits = query_lens <= (1 + spec_k if kernel else 1)
-    if kernel == "trtllm-gen":
+    fits = query_lens <= window
+    if uniform:
         fits &= query_lens == query_lens[0]
     return len(fits) if fits.all() else int(fits.argmin())
 
@@ -107,7 +112,7 @@ def _in_paged_tables(name: str, wanted: Wanted, planned: dict[str, Any] | None, 
     if planned is None:
         return
     pointers, last = read(planned["indptr"]), read(planned["last_page_len"])
-    starts = planned.get("qo_indptr", np.arange(len(last) + 1))  # a decode wrapper's rows have one token each
+    starts = planned.get("qo_indptr", np.arange(len(last) + 1) * planned.get("q_len_per_req", 1))  # a decode's are even
     yield from _same(f"{name}query starts", starts, wanted.query_starts)
     counts = np.diff(pointers)
     yield from _same(f"{name}key lengths", (counts - 1) * size + last, wanted.key_lens)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,39 @@ def draft_mask(query_len: int) -> NDArray[np.bool_]:
 def pages(seq_lens: Ints, block_size: int) -> Ints:
     """KV-cache pages that hold each sequence."""
     return -(-seq_lens // block_size)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A paged KV cache and the queries of one step, in float64.
+
+    Shapes: queries [tokens, heads, size], keys and values [slots, KV heads, size].
+    """
+
+    queries: Floats
+    keys: Floats
+    values: Floats
+
+
+def attention(
+    cache: Cache, query_lens: Ints, seq_lens: Ints, chunk: int, block_table: Ints, block_size: int, scale: float
+) -> Floats:
+    """Chunked local attention of each query token and head, from the requests' own block table [requests, pages].
+
+    softmax(scale * q k^T) v over the keys of the definition (Vaswani et al., 2017, eq. 1); consecutive query heads
+    share a KV head (grouped-query attention, Ainslie et al., 2023). Shape of the result: as `cache.queries`.
+    """
+    local = reach(query_lens, seq_lens, chunk)
+    group = cache.queries.shape[1] // cache.keys.shape[1]
+    out = np.empty_like(cache.queries)
+    of_a_row = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
+    for tokens in np.split(np.arange(len(out)), of_a_row[1:]):  # those of one request and chunk need the same keys
+        last = tokens[-1]
+        position = np.arange(local.count[last])
+        slot = slots(block_table[local.request[last]], local.first[last] + position, block_size)
+        seen = position < local.count[tokens][:, None, None]
+        for head in range(cache.keys.shape[1]):
+            heads = slice(head * group, (head + 1) * group)
+            weight = seen * np.exp(scale * cache.queries[tokens, heads] @ cache.keys[slot, head].T)
+            out[tokens, heads] = weight @ cache.values[slot, head] / weight.sum(axis=-1, keepdims=True)
+    return out

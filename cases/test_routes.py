@@ -14,12 +14,15 @@ def test_kernels_are_those_of_the_arch(cell: Cell, resolved: dict[str, Any]) -> 
     """Prefill and decode kernel, draft mask; trtllm-gen's kernels read pages with heads outermost."""
     wanted = routes.expected(cell)
     got = routes.Kernels(resolved["prefill_kernel"], resolved["decode_kernel"], resolved["draft_mask"])
+    if not got.prefill:
+        return  # the builder raised: the cases about its buffers and rows say where
     if got != wanted:
         raise Substituted(f"{cell.arch} is to be served by {wanted}, vLLM chose {got}")
     if "trtllm-gen" in (got.prefill, got.decode) and (layout := resolved["kv_layout"]):
         assert layout.index("h") < layout.index("n"), f"trtllm-gen reads pages with heads outermost, they are {layout}"
 
 
+@pytest.mark.cell(vllm=lambda _: vllm_api.VERSION >= (0, 10, 1))  # until then no builder is wrapped
 def test_no_full_graph_holds_virtual_batches(resolved: dict[str, Any]) -> None:
     """A step's virtual batches change with every token: a graph would replay those of the step it captured.
 

@@ -9,18 +9,25 @@ import numpy as np
 import pytest
 import torch
 
-from cases import batches, extents, reference
+from cases import batches, extents, reference, routes, vllm_api
 from cases.batches import Named
 from cases.cell import Cell
 from cases.verdicts import Overflow, Substituted
 
-pytestmark = pytest.mark.cell(backend=["flashinfer"], arch=["sm90", "sm120", "sm121"], spec_k=lambda k: k > 0)
+pytestmark = [
+    pytest.mark.cell(backend=["flashinfer"], arch=vllm_api.has_draft_mask, spec_k=lambda k: k > 0),
+    pytest.mark.cell(lambda cell: routes.expected(cell).draft_mask),
+]
 
 
 def test_draft_mask_has_a_row_for_each_window(cell: Cell, auditor: extents.Auditor) -> None:
-    """Windows inside a chunk and windows cut by a boundary: every decode has its rows, and their bits are causal."""
+    """Windows inside a chunk, windows cut by a boundary, and ends of prompts cut into rows of one length.
+
+    Every decode has its rows, and their bits are causal.
+    """
     named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
     named += batches.split_windows(cell.load, cell.spec_k, cell.chunk)
+    named += batches.most_mask_rows(cell.load, cell.spec_k, cell.chunk)
     extents.measure(auditor, named, mask_of)
 
 
@@ -29,7 +36,7 @@ def mask_of(auditor: extents.Auditor, named: Named) -> extents.Measured | None:
 
     Which rows decode follows from the batch: those before the first with more than 1 + k query tokens.
     """
-    rows = extents.Need.of(named.batch, auditor.cell.chunk, auditor.deployment.spec.block_size).rows.query_lens
+    rows = auditor.need(named.batch).rows.query_lens
     long = np.flatnonzero(rows > 1 + auditor.cell.spec_k)
     windows = rows[: long[0]] if len(long) else rows
     if not len(windows) or windows.max() <= 1:

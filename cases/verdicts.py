@@ -52,3 +52,7 @@ class Refused(Exception):
 
 class Substituted(Exception):
     """Another backend, kernel or device ran than the cell asked for: state `substituted`."""
+
+
+class Unavailable(Exception):
+    """This environment cannot run the cell, for a reason that says nothing about vLLM: state `skipped`."""

@@ -76,6 +76,7 @@ Engine = Annotated[
     typer.Option("--engine", help="What starts workers; auto is docker where a daemon answers, else local."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random batches.")]
 
 
 def _counted(*names: str, help_: str) -> Any:
@@ -106,6 +107,7 @@ def run(
     ] = DEFAULT_TIMEOUT_S,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory itself.")] = None,
     as_json: Json = False,
+    seed: Seed = 0,
     no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
     quiet: Annotated[int, _counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, _counted("--verbose", "-v", help_="Say more.")] = 0,
@@ -126,6 +128,7 @@ def run(
         timeout_s=timeout,
         out=out,
         json=as_json,
+        seed=seed,
         known=not no_known,
         verbosity=verbose - quiet,
     )
@@ -191,16 +194,27 @@ def report(
 
 
 @app.command()
+def overflows(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/latest.")],
+) -> None:
+    """Print, as Markdown, which overflow exists in which release and arch, and how it shows."""
+    from runner import session
+
+    raise typer.Exit(session.overflows(run_directory))
+
+
+@app.command()
 def repro(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell.")],
     matrix_file: MatrixFile = None,
     candidate: Candidates = None,
     engine: Engine = EngineName.AUTO,
+    seed: Seed = 0,
 ) -> None:
     """Print and run the one command that shows a cell's result again."""
     from runner import repro as again
 
-    raise typer.Exit(again.run(cell, chart=_chart(matrix_file, candidate), engine=engine))
+    raise typer.Exit(again.run(cell, chart=_chart(matrix_file, candidate), engine=engine, seed=seed))
 
 
 @app.command()

@@ -180,6 +180,8 @@ class Order:
     environment: str
     evidence: Evidence
     cells: tuple[Cell, ...]
+    seed: int = 0
+    """Of the random batches."""
 
     @property
     def worker(self) -> tuple[str, bool]:

@@ -37,6 +37,8 @@ class RunOptions:
     """The run directory itself; None makes one under runs/."""
     json: bool = False
     """results.json on standard output instead of the heat map."""
+    seed: int = 0
+    """Of the random batches."""
     known: bool = True
     """Whether the known issues of the matrix count."""
     verbosity: int = 0

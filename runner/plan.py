@@ -24,6 +24,8 @@ class Plan:
     """All selected cells, in the order of the matrix; totals add up against this."""
 
     planned: tuple[Planned, ...]
+    seed: int = 0
+    """Of the random batches, the same for all orders."""
 
     @property
     def orders(self) -> tuple[Order, ...]:
@@ -33,7 +35,7 @@ class Plan:
             if not one.cell.unsupported:
                 groups.setdefault((str(one.cell.axes["vllm"]), one.evidence), []).append(one.cell)
         return tuple(
-            Order(environment=environment, evidence=evidence, cells=tuple(group))
+            Order(environment=environment, evidence=evidence, cells=tuple(group), seed=self.seed)
             for (environment, evidence), group in groups.items()
         )
 
@@ -43,10 +45,11 @@ class Plan:
         return tuple(one for one in self.planned if one.cell.unsupported)
 
 
-def make_plan(cells: Iterable[Cell], *, engine: str, device_archs: frozenset[str]) -> Plan:
+def make_plan(cells: Iterable[Cell], *, engine: str, device_archs: frozenset[str], seed: int = 0) -> Plan:
     """Decide the evidence of each cell; only containers reach a device, and only one of the cell's arch."""
     devices = device_archs if engine == "docker" else frozenset()
-    return Plan(tuple(Planned(cell=cell, evidence=_evidence(str(cell.axes["arch"]), devices)) for cell in cells))
+    planned = tuple(Planned(cell=cell, evidence=_evidence(str(cell.axes["arch"]), devices)) for cell in cells)
+    return Plan(planned, seed)
 
 
 def _evidence(arch: str, devices: frozenset[str]) -> Evidence:

@@ -20,7 +20,7 @@ from runner.options import EngineName
 CELLS = Path(".runner/repro")
 
 
-def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName) -> int:
+def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0) -> int:
     """Print the command and run it; returns pytest's exit code: 0 passed, 1 failed."""
     cells = [cell for cell in select.select(chart, filters=[cell_id]) if cell.id == cell_id]
     if not cells:
@@ -34,11 +34,11 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName) -> int:
     file.write_text(planning.to_json(plan))
     (order,) = plan.orders
     if on.engine is EngineName.LOCAL:
-        command = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id)]
+        command = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id, seed)]
     else:
         image = docker_image(daemon.connect(), chart, order, output.note)
         gpus = ["--gpus", "all"] if order.evidence is Evidence.DEVICE else []
-        inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id)
+        inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id, seed)
         command = [*_container(file), *gpus, image, "python3", *inside]
     output.emit(shlex.join(command))
     sys.stdout.flush()
@@ -46,9 +46,9 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName) -> int:
     return subprocess.run(command, check=False, env=env).returncode
 
 
-def _pytest(cases: Path | str, cells: Path | str, cell_id: str) -> list[str]:
+def _pytest(cases: Path | str, cells: Path | str, cell_id: str, seed: int) -> list[str]:
     options = ["-p", "no:cacheprovider", "--rootdir", str(cases), "-rA", "--tb=short"]
-    return ["-m", "pytest", str(cases), *options, f"--cells={cells}", f"--cell={cell_id}"]
+    return ["-m", "pytest", str(cases), *options, f"--cells={cells}", f"--cell={cell_id}", f"--seed={seed}"]
 
 
 def _container(cells: Path) -> list[str]:

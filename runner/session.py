@@ -27,6 +27,7 @@ from runner.model import (
 from runner.options import RunOptions, default_matrix
 from runner.reports import console as consoles
 from runner.reports import files, progress, terminal
+from runner.reports import overflows as overflow_tables
 from runner.stop import StopSignal
 
 MATRIX_COPY = "matrix.yaml"
@@ -44,10 +45,10 @@ def run(options: RunOptions) -> int:
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
+    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs, seed=options.seed)
     directory = rundir.create(options.out)
     chart = candidates.keep(chart, directory.path)
-    judge = _judge(chart, options.matrix, known=options.known)
+    judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
     for note in candidates.notes(chart):
         display.note(note)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
@@ -67,21 +68,31 @@ def run(options: RunOptions) -> int:
 
 
 def report(run_directory: Path, *, json: bool) -> int:
-    """Show a run again and write its reports anew: from its results, or where it was killed from its journal."""
-    if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
-        rows = results.read(run_directory)
-    else:
-        plan = planning.from_json((run_directory / PLAN).read_bytes())
-        events = journal.read(run_directory / EVENTS)
-        naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
-        chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
-        judge = _judge(chart, default_matrix(), known=not naked)
-        rows = judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
+    """Show a run again and write its reports anew."""
+    rows = _read(run_directory)
     code = outcome.exit_code(row.verdict for row in rows)
     if run_directory.is_dir():
         files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
     _show(rows, code, run_directory, as_json=json)
     return code
+
+
+def overflows(run_directory: Path) -> int:
+    """Print the tables of which overflow exists where; a run with overflows has told so by its own exit code."""
+    output.emit(overflow_tables.render(_read(run_directory)).rstrip())
+    return 0
+
+
+def _read(run_directory: Path) -> Sequence[CellResult]:
+    """The results of a run: from their file, or where it was killed from its journal."""
+    if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
+        return results.read(run_directory)
+    plan = planning.from_json((run_directory / PLAN).read_bytes())
+    events = journal.read(run_directory / EVENTS)
+    naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
+    chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
+    judge = _judge(chart, default_matrix(), known=not naked)
+    return judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
 
 
 class _Watch:
@@ -142,9 +153,10 @@ def _dispatch(
     return outcomes
 
 
-def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool) -> Judge:
-    """The line that shows a cell again names the matrix only where that is not the one found by itself."""
+def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 0) -> Judge:
+    """The line that shows a cell again names the matrix and the seed only where they are not the ones it has."""
     option = "" if matrix_file == default_matrix() else f"--matrix {matrix_file} "
+    option += f"--seed {seed} " if seed else ""
 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"

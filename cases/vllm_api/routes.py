@@ -1,18 +1,24 @@
 """What vLLM made of what a cell asked for: dtype, pages and heads of its KV cache, its kernels, its CUDA-graph mode."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
-from vllm.config import CompilationConfig, CompilationMode, set_current_vllm_config
+from vllm import config as vllm_config
+from vllm.config import CompilationConfig, set_current_vllm_config
+from vllm.v1.attention.backends import utils
 
 try:
     from vllm.v1.worker.utils import select_common_block_size
-except ImportError:  # older releases have no pages of their own for kernels, or choose them inside the model runner
+except ImportError:  # until 0.19: a method of the model runner, or none at all
     select_common_block_size = None
 
 from cases.cell import Cell
+
+CUTS_PAGES = select_common_block_size is not None
+"""Whether the installed release says how it cuts the manager's pages for kernels."""
 
 
 def kv_dtype(spec: Any) -> str:
@@ -24,7 +30,9 @@ def kv_dtype(spec: Any) -> str:
 def kv_layout(config: Any) -> str:
     """The KV cache's axes from the outermost in, in vLLM's letters (B blocks, H heads, N tokens); empty if unknown."""
     resolve = getattr(config.cache_config, "get_resolved_kv_cache_layout", None)
-    return resolve().name.lower() if resolve else ""
+    if resolve is None:  # until 0.28 the backend that was selected last has set it, for the process
+        return str(utils.get_kv_cache_layout()).lower()
+    return str(resolve().name.lower())
 
 
 def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
@@ -32,17 +40,18 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
 
     ValueError with vLLM's words where no size serves.
     """
-    if select_common_block_size is None:
+    if not CUTS_PAGES:
         return int(spec.block_size)
+    known = len(inspect.signature(select_common_block_size).parameters)  # the specs since 0.30
     with set_current_vllm_config(config):
-        return int(select_common_block_size(spec.block_size, [backend], [spec]))
+        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:known]))
 
 
 def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:
     """What vLLM made other than the cell asked for, in a sentence; empty if nothing."""
     got = kv_dtype(spec)
     wanted = cell.load.dtype if cell.kv_dtype == "auto" else cell.kv_dtype
-    by_bytes = wanted.startswith("fp8") and got == "uint8"  # releases that name no quantization
+    by_bytes = wanted.startswith("fp8") and got == "uint8" and not hasattr(spec, "kv_quant_mode")  # older releases
     if not (got == wanted or by_bytes or (cell.kv_dtype != "auto" and got.startswith(wanted.split("_")[0]))):
         return f"asked for a KV cache of {wanted}, vLLM's has {got}"
     for what, asked, found in (
@@ -68,12 +77,17 @@ def cudagraph_mode(cell: Cell, config: Any, specs: dict[str, Any]) -> str:
 
     vLLM's CPU platform has no graphs and has put NONE in the place of what was asked for. For a presented arch the
     question is asked again as on a GPU: the asked mode, or else the default of the optimization level, compiled
-    piecewise around attention. ValueError with vLLM's words where it refuses a mode.
+    piecewise around attention. ValueError with vLLM's words where it refuses a mode. Empty until 0.19: there the model
+    runner settles it in the midst of its own work.
     """
     own = config.compilation_config
+    if not hasattr(own, "resolve_cudagraph_mode_and_sizes"):
+        return ""
     asked = own
     if not cell.on_device and cell.arch != "cpu":
-        asked = CompilationConfig(mode=CompilationMode.VLLM_COMPILE, cudagraph_mode=_asked_mode(cell, config))
+        asked = CompilationConfig(
+            mode=vllm_config.CompilationMode.VLLM_COMPILE, cudagraph_mode=_asked_mode(cell, config)
+        )
         asked.set_splitting_ops_for_v1(config.parallel_config.all2all_backend, 1)
     least, name = None, ""
     with set_current_vllm_config(config):

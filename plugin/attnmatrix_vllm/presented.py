@@ -5,13 +5,25 @@ support for the hybrid KV-cache manager. Not presented: `is_cuda()` stays false,
 CUDA code is absent. What branches on those behaves as on a CPU.
 """
 
-import contextlib
+import functools
+import sys
+from types import ModuleType
 from typing import Any
 
+import torch
 from vllm.platforms.cpu import CpuPlatform
 from vllm.platforms.interface import DeviceCapability
 
 from attnmatrix_vllm import CPU, capability_of, presented
+
+for _name in ("_is_avx512_supported", "_is_amx_tile_supported"):
+    # Until 0.17 the CPU platform asks torch where the torch of those days answered; the same answers are in torch.cpu
+    # now. Here, because vLLM also asks in a process of its own, where it inspects the model's class.
+    if not hasattr(torch._C._cpu, _name):
+        setattr(torch._C._cpu, _name, getattr(torch.cpu, _name))
+
+CPU_PAGE = 16
+"""Tokens of a page that every release's CPU platform takes; 0.10 takes no other."""
 
 
 class PresentedPlatform(CpuPlatform):
@@ -24,22 +36,33 @@ class PresentedPlatform(CpuPlatform):
         return DeviceCapability(*capability_of(presented()))
 
     @classmethod
-    def import_kernels(cls) -> None:
-        """Compiled code, which no case calls; 0.17 asks torch for a name that later ones do not have."""
-        with contextlib.suppress(AttributeError):
-            super().import_kernels()
-
-    @classmethod
     def support_hybrid_kv_cache(cls) -> bool:
-        return presented() != CPU or super().support_hybrid_kv_cache()
+        of_the_cpu = getattr(super(), "support_hybrid_kv_cache", bool)  # until 0.10.1 vLLM asks is_cuda() instead
+        return presented() != CPU or of_the_cpu()
 
     @classmethod
-    def get_attn_backend_cls(
-        cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
-    ) -> str:
-        """The class path of the backend asked for, or ValueError with the reasons vLLM's own validation gives."""
+    def check_and_update_config(cls, vllm_config: Any) -> None:
+        """The CPU platform's changes, without its rules about pages where it is not the CPU that is presented."""
+        cache = vllm_config.cache_config
+        asked = cache.block_size
+        if presented() != CPU:
+            cache.block_size = CPU_PAGE
+        super().check_and_update_config(vllm_config)
+        if presented() != CPU:
+            cache.block_size = asked
+
+    @classmethod
+    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any) -> str:
+        """The class path of the backend asked for, or ValueError with the reasons vLLM's own validation gives.
+
+        Until 0.12 the question comes in many arguments, and the CUDA platform's own method answers it: it validates
+        since 0.11, and before it also sets the layout of the KV cache that the backend wants.
+        """
         if presented() == CPU:
-            return super().get_attn_backend_cls(selected_backend, attn_selector_config, num_heads)
+            return super().get_attn_backend_cls(selected_backend, attn_selector_config, *args, **kwargs)
+        if not hasattr(attn_selector_config, "_asdict"):
+            choose = _cuda_platform().get_attn_backend_cls.__func__
+            return choose(cls, selected_backend, attn_selector_config, *args, **kwargs)
         reasons = selected_backend.get_class().validate_configuration(
             device_capability=cls.get_device_capability(), **attn_selector_config._asdict()
         )
@@ -48,3 +71,17 @@ class PresentedPlatform(CpuPlatform):
                 f"Selected backend {selected_backend.name} is not valid for this configuration. Reason: {reasons}"
             )
         return selected_backend.get_path()
+
+
+@functools.cache
+def _cuda_platform() -> Any:
+    """vLLM's CUDA platform, for the choices that it makes in Python: imported without the compiled code it asks for."""
+    compiled = "vllm._C"
+    absent = compiled not in sys.modules
+    sys.modules.setdefault(compiled, ModuleType(compiled))
+    try:
+        from vllm.platforms.cuda import CudaPlatformBase
+    finally:
+        if absent:
+            del sys.modules[compiled]
+    return CudaPlatformBase

@@ -4,7 +4,7 @@ import sys
 
 from tests.mutants import table
 from tests.mutants.client import running
-from tests.mutants.mutants import MUTANTS
+from tests.mutants.everything import MUTANTS
 
 
 def main() -> None:

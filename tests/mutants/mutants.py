@@ -23,12 +23,17 @@ SHAPE = {"num_heads": 8, "num_kv_heads": 2, "head_size": 128, "dtype": "bfloat16
 
 
 def body(cell: str) -> dict[str, Any]:
-    """A cell as the runner would send it, from `backend arch hybrid k c load`; none need be in the matrix."""
-    backend, arch, hybrid, k, c, load = cell.split()
+    """A cell as the runner would send it, from `backend arch hybrid k c load` and optional axes as in `kv_dtype=fp8`.
+
+    None need be in the matrix.
+    """
+    backend, arch, hybrid, k, c, load, *optional = cell.split()
     axes = {
         "vllm": "0.32.0", "backend": backend, "arch": arch, "hybrid": hybrid,
         "spec_k": int(k[1:]), "chunk": int(c[1:]), "load": load,
     }  # fmt: skip
+    for axis, value in (word.split("=") for word in optional):
+        axes[axis] = int(value) if value.isdigit() else value
     return {
         "id": cell, "axes": axes, "load": {"name": load, **LOADS[load], **SHAPE},
         "evidence": "cpu" if arch == "cpu" else "emulated",
@@ -65,18 +70,20 @@ INDICES = "max_num_pages, dtype=torch.int32"
 ENOUGH = "2 * n + max(t - 2 * n, 0) // c"
 """The most virtual batches of n requests and t tokens: two for each, and one more for each further c tokens."""
 
+BY_ROWS = f"""n = vllm_config.scheduler_config.max_num_seqs
+    t, c = self.max_num_batched_tokens, getattr(kv_cache_spec, "attention_chunk_size", None)
+    max_num_reqs = {ENOUGH} if c else n"""
+COPIED = "self.paged_kv_last_page_len.copy_to_gpu(num_reqs)"
+PAST_THE_END = f"""{COPIED}
+    last = self.paged_kv_last_page_len.np
+    np.lib.stride_tricks.as_strided(last, (len(last) + 1,))[-1] = page_size"""
+
 CORRECTIONS: dict[str, tuple[Edit, ...]] = {
     "": (),
-    "sized by virtual batches": (
-        Edit(
-            INIT,
-            SEQS,
-            "n = vllm_config.scheduler_config.max_num_seqs\n"
-            "    t, c = self.max_num_batched_tokens, kv_cache_spec.attention_chunk_size\n"
-            f"    max_num_reqs = {ENOUGH}",
-        ),
-    ),
+    "sized by virtual batches": (Edit(INIT, SEQS, BY_ROWS),),
+    "sized by virtual batches, short by one": (Edit(INIT, SEQS, BY_ROWS.replace(ENOUGH, f"{ENOUGH} - 1")),),
     "indices short by one": (Edit(INIT, INDICES, "max_num_pages - 1, dtype=torch.int32"),),
+    "an array is written past its end": (Edit(TABLES, COPIED, PAST_THE_END),),
 }
 SIZED = "sized by virtual batches"
 
@@ -216,17 +223,17 @@ MASKS_AND_LENGTHS = (
 
 OURS = (
     Mutant("the stand-in copies the first row for all", "cases.stand_ins:CopyPageIndices.__getitem__",
-           "block_table[row, : end - start]", "block_table[0, : end - start]", SM80),
+           "block_table[row, nth]", "block_table[0, nth]", SM80),
     Mutant("the stand-in writes past the page indices", "cases.stand_ins:CopyPageIndices.__getitem__",
-           "bounds[rows] > page_indices.numel()", "False", SM80_SHORT, "indices short by one"),
+           "if end > page_indices.numel():", "if False:", SM80_SHORT, "indices short by one"),
     Mutant("the storage of buffers is not watched", "cases.extents:_resized",
-           "(new.address, new.size) != (old.address, old.size)", "False", ("flashinfer sm100 on k0 c64 one",)),
+           "not old.moved_to(", "True or not old.moved_to(", ("flashinfer sm100 on k0 c64 one",)),
     Mutant("sm90 is presented as sm89", "attnmatrix_vllm.presented:PresentedPlatform.get_device_capability",
            "*capability_of(presented())", "8, 9", FLASH),
     Mutant("sm103 is presented as sm100", "attnmatrix_vllm:capability_of", "int(digits[:-1]), int(digits[-1])",
            "int(digits[:-1]), 0", ("flashinfer sm103 on k0 c64 few",)),
     Mutant("the platform has no hybrid manager", "attnmatrix_vllm.presented:PresentedPlatform.support_hybrid_kv_cache",
-           "presented() != CPU or super()", "presented() == CPU and super()", FLASH),
+           "presented() != CPU or", "presented() == CPU and", FLASH),
 )  # fmt: skip
 
 MUTANTS = (*SPLITTER, *BUILDERS, *FLASHINFER, *MASKS_AND_LENGTHS, *OURS)

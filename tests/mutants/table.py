@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from tests.mutants.mutants import MUTANTS, Mutant
+from tests.mutants.everything import MUTANTS
+from tests.mutants.mutants import Mutant
 
 PAGE = Path(__file__).parents[2] / "docs" / "mutants.md"
 HEAD = """\

@@ -12,6 +12,7 @@ import pytest
 import runner
 from runner import cli, machine
 from runner.devices import Device
+from runner.environments import daemon
 from runner.errors import MachineError, NothingSelected, RunnerError, StoppedEarly, UsageError
 from runner.options import DEFAULT_TIMEOUT_S, EngineName, Machine, RunOptions
 from runner.select import Shard
@@ -37,6 +38,8 @@ class FakeSession(types.ModuleType):
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     fake = FakeSession()
+    # Whether a daemon answers on the machine of the tests is not what they are about.
+    monkeypatch.setattr(daemon, "examine", lambda: daemon.Daemon(version="27.0"))
     monkeypatch.setitem(sys.modules, "runner.session", fake)
     monkeypatch.setattr(runner, "session", fake, raising=False)
     return fake

@@ -1,11 +1,15 @@
 """The worst batches: each may be scheduled, and none that may be scheduled is worse."""
 
-from itertools import combinations_with_replacement, product
+from functools import lru_cache
+from itertools import product
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
-from cases import batches, reference
+from cases import batches, bounds, reference
+from cases.bounds import Limits
 from cases.cell import Load
 from cases.verdicts import Batch
 
@@ -18,7 +22,7 @@ def rows(batch: Batch, chunk: int) -> int:
     return reference.virtual_batches(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
 
 
-LOADS = [load(1, 36000, 36000), load(4, 2048, 16384), load(256, 8192, 131072), load(2, 8, 16), load(1, 1, 1)]
+LOADS = [load(1, 36000, 36000), load(4, 2048, 16384), load(256, 8192, 131072), load(2, 8, 16), load(1, 1, 2)]
 
 
 @pytest.mark.parametrize("deployed", LOADS)
@@ -48,32 +52,68 @@ def test_split_windows_are_cut_at_every_place(spec_k: int) -> None:
     assert cuts == {(cut, window - cut) for cut in range(1, window)}
 
 
-def brute_force(deployed: Load, chunk: int) -> int:
-    """The most virtual batches of all batches that may be scheduled."""
-    requests = [
-        (q, s)
-        for s in range(1, deployed.max_model_len + 1)
-        for q in range(1, min(s, deployed.max_num_batched_tokens) + 1)
-    ]
-    # only the number of rows and tokens of a request count: keep the best request of each token count
-    best: dict[int, int] = {}
-    for q, s in requests:
-        best[q] = max(best.get(q, 0), rows(Batch((q,), (s,)), chunk))
-    return max(
-        sum(best[q] for q in chosen)
-        for n in range(1, deployed.max_num_seqs + 1)
-        for chosen in combinations_with_replacement(best, n)
-        if sum(chosen) <= deployed.max_num_batched_tokens
-    )
+@pytest.mark.parametrize("chunk", range(1, 9))
+def test_the_most_of_everything_is_attained_in_all_small_loads(chunk: int) -> None:
+    """The same range as in test_bounds.py, which proves that no batch needs more."""
+    pages = [p for p in range(1, chunk + 1) if chunk % p == 0]
+    for n, t, longest, page in product(range(1, 5), range(1, 25), range(1, 33), pages):
+        for spec_k in (1, 3, 7) if page == 1 else (0,):
+            deployed = load(n, t, longest + 1, page)
+            assert_attained(deployed, spec_k, chunk, batches.most(deployed, spec_k, chunk))
 
 
-def test_one_request_never_has_more_rows_than_the_worst_batches_show() -> None:
-    for tokens, length, chunk in product((1, 2, 3, 5, 9, 16, 24), (1, 2, 7, 16, 32), (2, 3, 4, 8)):
-        if tokens > length:
-            continue
-        deployed = load(1, tokens, length)
-        shown = [rows(n.batch, chunk) for n in batches.worst(deployed, 0, chunk)]
-        assert max(shown) == brute_force(deployed, chunk), (tokens, length, chunk)
+LARGE = hypothesis.settings(
+    max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
+
+
+@st.composite
+def deployments(draw: st.DrawFn) -> tuple[Load, int, int]:
+    """Loads that people could write, with their limits near each other and near a chunk more often than by chance."""
+    page = draw(st.sampled_from([1, 16, 32, 64, 128]))
+    chunk = page * draw(st.integers(1, 64) | st.just(8192 // page))
+    near = st.integers(-2, 2)
+    length = max(2, draw(st.integers(2, 40_000) | st.builds(lambda m, d: m * chunk + d, st.integers(1, 4), near)))
+    tokens = max(1, draw(st.integers(1, 40_000) | st.builds(lambda m, d: m * length + d, st.integers(1, 2), near)))
+    return load(draw(st.integers(1, 300)), tokens, length, page), draw(st.integers(0, 40)), chunk
+
+
+@LARGE
+@hypothesis.given(deployments())
+def test_the_most_of_everything_is_attained_in_any_load(deployed: tuple[Load, int, int]) -> None:
+    assert_attained(*deployed, batches.worst(*deployed))
+
+
+@LARGE
+@hypothesis.given(deployments())
+def test_every_batch_may_be_scheduled_in_any_load(deployed: tuple[Load, int, int]) -> None:
+    for family in (batches.within_capacity, batches.splits_that_fit, batches.worst, batches.most_mask_rows):
+        for smaller in (deployed[0], batches.few_requests(deployed[0]), batches.short_steps(deployed[0])):
+            named = family(smaller, *deployed[1:])
+            assert all(batches.may_be_formed(n.batch, deployed[0]) for n in named)
+            assert len({n.batch for n in named}) == len({n.name for n in named}) == len(named)
+
+
+def assert_attained(deployed: Load, spec_k: int, chunk: int, named: list[batches.Named]) -> None:
+    limits, at = Limits.of(deployed), (deployed, spec_k, chunk)
+    assert all(batches.may_be_formed(n.batch, deployed) for n in named), at
+    lens, pages = zip(*(needed(n.batch, chunk, deployed.block_size) for n in named), strict=True)
+    assert max(map(len, lens)) == bounds.virtual_batches(limits, chunk), at
+    assert max(pages) == bounds.pages(limits, chunk, deployed.block_size), at
+    masks = [len(rows) for rows in lens if len(set(rows)) == 1 and 2 <= rows[0] <= 1 + spec_k]
+    assert max(masks, default=0) == bounds.mask_rows(limits, spec_k, chunk), at
+
+
+def needed(batch: Batch, chunk: int, page: int) -> tuple[list[int], int]:
+    """Query tokens of each row, and pages over all rows."""
+    requests = [of_one(q, s, chunk, page) for q, s in zip(batch.query_lens, batch.seq_lens, strict=True)]
+    return [q for lens, _ in requests for q in lens], sum(pages for _, pages in requests)
+
+
+@lru_cache(maxsize=1 << 16)
+def of_one(query_len: int, seq_len: int, chunk: int, page: int) -> tuple[list[int], int]:
+    rows = reference.rows(np.array([query_len]), np.array([seq_len]), chunk)
+    return rows.query_lens.tolist(), int(reference.pages(rows.key_lens, page).sum())
 
 
 def test_a_request_from_the_last_token_of_a_chunk_touches_two_and_a_bit() -> None:

@@ -1,0 +1,58 @@
+"""What a batch asks of the buffers, by the definition."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cases import reference
+from cases.verdicts import Batch
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Virtual batches, query tokens, and pages over all rows: of one batch, or the most of any."""
+
+    rows: int
+    tokens: int
+    pages: int
+
+
+@dataclass(frozen=True)
+class Need:
+    """One batch by the definition: its rows, and the KV-cache pages of each."""
+
+    rows: reference.Rows
+    pages: reference.Ints
+
+    @classmethod
+    def of(cls, batch: Batch, chunk: int, block_size: int) -> "Need":
+        rows = reference.rows(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
+        return cls(rows, reference.pages(rows.key_lens, block_size))
+
+    @property
+    def count(self) -> int:
+        return len(self.rows.query_lens)
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.count, int(self.rows.query_lens.sum()), int(self.pages.sum()))
+
+
+REQUIRED: dict[str, Callable[[Counts], int]] = {
+    # FlashInfer: a pointer per row and the end, a last-page length per row, an index per page
+    "paged_kv_indptr": lambda need: need.rows + 1,
+    "paged_kv_last_page_len": lambda need: need.rows,
+    "paged_kv_indices": lambda need: need.pages,
+    # FlexAttention: one map row, length and offset per row, a start per row and the end
+    "persistent_physical_to_logical": lambda need: need.rows,
+    "persistent_seq_lens": lambda need: need.rows,
+    "persistent_offset_tensor": lambda need: need.rows,
+    "persistent_query_start_loc": lambda need: need.rows + 1,
+    "persistent_doc_ids": lambda need: need.tokens,
+}
+"""Entries along the first dimension that a builder's buffer must have for a batch.
+
+Not how buffers are found, only what those known must hold: one that is written outside or moved, and is not here, is
+told by its name.
+"""

@@ -1,0 +1,206 @@
+"""One cell, deployed as far as a step's metadata needs: what vLLM makes of it.
+
+Everything that decides what a builder does is vLLM's: the VllmConfig comes from EngineArgs and a model folder on disk,
+the layers are vLLM's attention layers, the KV-cache specs and groups come from its planner for hybrid on and off, the
+metadata builder is made as its model runner makes it. Ours are the model's numbers and the batch.
+
+What differs between releases is asked of `ERA`, the module of the run of releases that the installed vLLM is of.
+"""
+
+import functools
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.config import set_current_vllm_config
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.v1.attention.backends import cpu_attn, flash_attn, flashinfer, flex_attention, triton_attn  # noqa: F401
+from vllm.version import __version__
+
+from cases import arch as _arch
+from cases import command_line, releases, stand_ins
+from cases.cell import Cell, Load
+from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
+from cases.verdicts import Batch, Refused, Substituted, Unavailable
+from cases.vllm_api import routes
+from cases.vllm_api.steps import step_of
+
+VERSION = releases.version_of(__version__)
+"""The installed release."""
+ERA: Any = import_module(f"cases.vllm_api.{releases.era_of(__version__)}")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What the model runner holds for the chunked layers of a cell."""
+
+    cell: Cell
+    config: Any
+    group: Any
+    spec: Any
+    device: torch.device
+    groups: list[Any]
+    """The planner's groups of layers."""
+    cudagraph: str
+    """The CUDA-graph mode of a model with such layers."""
+
+    def new_builder(self) -> Any:
+        """A fresh metadata builder, made the way the model runner makes it, of the class the chunked layer names."""
+        with set_current_vllm_config(self.config):
+            self.group.metadata_builders.clear()
+            self.group.create_metadata_builders(self.config, self.device, self.spec.block_size)
+        builder = self.group.get_metadata_builder()
+        if hasattr(builder, "set_workspace_buffer"):  # the model runner shares one workspace too
+            builder.set_workspace_buffer(workspace(self.device))
+        return builder
+
+
+def deploy(cell: Cell) -> Deployment:
+    """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
+    _arch.see(cell)
+    if not cell.on_device:
+        stand_ins.install(flashinfer, flex_attention)
+    _sees(cell)
+    config = config_of(cell)
+    if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
+        raise Substituted(routes.hybrid_turned(cell))
+    # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
+    load = cell.load
+    pages = -(-load.max_model_len // load.block_size) + -(-load.max_num_batched_tokens // load.block_size)
+    config.cache_config.num_gpu_blocks = 1 + pages + 2 * load.max_num_seqs
+    layers = _layers(cell, config)
+    with set_current_vllm_config(config), _as_refusal():
+        groups = ERA.kv_cache_groups(config, layers)
+    local = next(iter(layers))
+    group = next(group for group in groups if local in group.layer_names)
+    spec = ERA.spec_of(group, local)
+    backend = ERA.backend_of(config, layers[local], spec)
+    if backend.get_name().removesuffix("_VLLM_V1").lower() != cell.backend:
+        raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
+    with _as_refusal():
+        if other := routes.other_than_asked(cell, config, backend, spec):
+            raise Substituted(other)
+        specs = {name: ERA.spec_of(group, name) for group in groups for name in group.layer_names}
+        cudagraph = routes.cudagraph_mode(cell, config, specs)
+    attention_group = ERA.AttentionGroup(backend, [local], spec, groups.index(group))
+    device = torch.device("cuda" if cell.on_device else "cpu")
+    deployment = Deployment(cell, config, attention_group, spec, device, groups, cudagraph)
+    try:
+        builder = deployment.new_builder()
+        if cell.arch == "cpu":
+            build(deployment, builder, step(deployment, Batch((1,), (1,))))
+    except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
+        raise Refused(str(error)) from error
+    except AttributeError as error:
+        if "_OpNamespace" not in str(error):
+            raise
+        raise Unavailable(f"the compiled code of vLLM {__version__} for the CPU is not here: {error}") from error
+    return deployment
+
+
+def _sees(cell: Cell) -> None:
+    """Substituted if vLLM's platform is not that of the cell's arch: nothing that is found would be about it."""
+    capability = current_platform.get_device_capability()
+    seen = f"sm{capability.major}{capability.minor}" if capability else "no arch"
+    if cell.arch != "cpu" and not (seen == cell.arch and current_platform.support_hybrid_kv_cache()):
+        raise Substituted(f"asked for {cell.arch} with a hybrid KV-cache manager to turn on or off, vLLM sees {seen}")
+
+
+def step(deployment: Deployment, batch: Batch, *, shared_prefix: bool = False) -> Any:
+    """The metadata that the model runner hands to a builder for one step, with a page table of our own."""
+    limit = deployment.config.model_config.max_model_len
+    size, device = deployment.spec.block_size, deployment.device
+    return step_of(ERA.CommonAttentionMetadata, batch, size, limit, device, shared_prefix=shared_prefix)
+
+
+def split(deployment: Deployment, step: Any) -> Any:
+    """vLLM's virtual batches for one step."""
+    return ERA.split(deployment.spec, deployment.cell.chunk, step)
+
+
+def build(deployment: Deployment, builder: Any, step: Any) -> Any:
+    """One `build()` of the wrapped builder, as the model runner calls it."""
+    with set_current_vllm_config(deployment.config):
+        return ERA.build(builder, deployment.spec, step)
+
+
+def warm() -> None:
+    """Do once per process what every cell would do again: read a model config, load plugins, inspect the model class.
+
+    It is done on vLLM's own CPU platform and then forgotten, so that no answer about a device stays behind in a cache.
+    On a real device a process must not have touched it before it forks: nothing is done.
+    """
+    if os.environ.get("ATTNMATRIX_EVIDENCE") == "device":
+        return
+    shape = Load("warm", 1, 64, 64, 32, 8, 2, 128, "bfloat16")
+    with suppress(Refused, Unavailable):  # a release whose CPU platform has another backend, a build for GPUs
+        deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
+        split(deployment, step(deployment, Batch((2,), (64,))))
+    forget()
+
+
+def forget() -> None:
+    """Drop everything vLLM cached in this process, so that the next cell may see another arch."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("vllm.") and not name.startswith("vllm.model_executor.models"):
+            for value in list(vars(module).values()):
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+
+@contextmanager
+def _as_refusal() -> Iterator[None]:
+    """What vLLM raises while it reads a configuration is its reason to refuse it. pydantic's error is a ValueError."""
+    try:
+        yield
+    except (ValueError, NotImplementedError, RuntimeError) as error:
+        raise Refused(str(error)) from error
+
+
+def _layers(cell: Cell, config: Any) -> dict[str, Any]:
+    """vLLM's attention layers of the model: chunked ones first, then global ones, as its Llama-4 model makes them."""
+    load, dtype, layers = cell.load, torch.get_default_dtype(), {}
+    try:
+        torch.set_default_dtype(config.model_config.dtype)
+        with set_current_vllm_config(config), _as_refusal(), routes.device_of(cell):
+            for i in range(LOCAL_LAYERS + GLOBAL_LAYERS + DRAFT_LAYERS[cell.draft]):
+                name = f"model.layers.{i}.self_attn.attn"
+                shape = {
+                    "num_heads": load.num_heads,
+                    "head_size": load.head_size,
+                    "scale": load.head_size**-0.5,
+                    "num_kv_heads": load.num_kv_heads,
+                    "cache_config": config.cache_config,
+                    "prefix": name,
+                }
+                local = i < LOCAL_LAYERS
+                layers[name] = ERA.chunked_layer(cell.chunk, **shape) if local else ERA.Attention(**shape)
+    finally:
+        torch.set_default_dtype(dtype)
+    return layers
+
+
+def config_of(cell: Cell, **changed: Any) -> Any:
+    """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder.
+
+    `changed` are arguments of the command line that stand in place of the cell's; None leaves one out.
+    """
+    with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder, _as_refusal():
+        command_line.write_models(cell, Path(folder))
+        args = command_line.engine_args(cell, Path(folder)) | changed
+        return ERA.config(EngineArgs, {name: value for name, value in args.items() if value is not None})
+
+
+@functools.cache
+def workspace(device: torch.device) -> torch.Tensor:
+    """Scratch for FlashInfer's wrappers; on the CPU nothing reads it."""
+    size = 1 << 20 if device.type == "cpu" else 394 << 20
+    return torch.zeros(size, dtype=torch.uint8, device=device)

@@ -1,0 +1,78 @@
+"""Which overflow exists where, and how it shows: per backend a Markdown table of releases against archs."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from runner.model import AxisValue, CellResult, State
+from runner.reports import patterns, summary
+from runner.reports.markdown import code
+from runner.reports.text import one_line
+
+ROW, COLUMN = "vllm", "arch"
+NOTHING = "-"
+"""No cell was run there: the matrix has none, or a rule takes it out."""
+HOLDS = "holds"
+"""Every cell passed."""
+
+
+def render(results: Sequence[CellResult]) -> str:
+    """A section per backend. Neighbouring releases that say the same share a row; a condition says which cells."""
+    axes = patterns.domain(results)
+    sections = [_section(str(backend), _of(results, "backend", backend), axes) for backend in axes.get("backend", ())]
+    return "\n".join([*(f"{line}\n" for line in summary.evidence_lines(results)), *sections])
+
+
+def _section(backend: str, results: Sequence[CellResult], axes: patterns.Domain) -> str:
+    columns = [
+        value for value in axes[COLUMN] if any(r.state is not State.UNSUPPORTED for r in _of(results, COLUMN, value))
+    ]
+    rows = [
+        (str(value), tuple(_entry(_of(_of(results, ROW, value), COLUMN, column), axes) for column in columns))
+        for value in axes[ROW]
+    ]
+    lines = [f"| vLLM | {' | '.join(map(str, columns))} |", f"| --- |{' --- |' * len(columns)}"]
+    for entries, same in groupby(rows, key=lambda row: row[1]):
+        names = [name for name, _ in same]
+        name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        lines.append(f"| {one_line(name)} | {' | '.join(entries)} |")
+    return f"## {one_line(backend)}\n\n" + "\n".join(lines) + "\n"
+
+
+def _entry(results: Sequence[CellResult], axes: patterns.Domain) -> str:
+    """What the cells of one release and arch say; a state or overflow that only some have carries its condition."""
+    ran = [result for result in results if result.state is not State.UNSUPPORTED]
+    if not ran:
+        return NOTHING
+    if all(result.state is State.PASS for result in ran):
+        return HOLDS
+    found: Mapping[str, dict[str, CellResult]] = defaultdict(dict)
+    for result in ran:
+        for word in _words(result):
+            found[word][result.id] = result
+    return "<br>".join(
+        word + ("" if len(cells) == len(ran) else f" ({_condition(list(cells.values()), ran, axes)})")
+        for word, cells in found.items()
+    )
+
+
+def _words(result: CellResult) -> Iterator[str]:
+    for overflow in result.overflow:
+        yield f"{code(overflow.buffer, 80, in_table=True)} {overflow.how}"
+    if result.state not in {State.PASS, State.OVERFLOW}:
+        yield str(result.state)
+
+
+def _condition(cells: Sequence[CellResult], ran: Sequence[CellResult], axes: patterns.Domain) -> str:
+    """Which of the cells that ran, by the axes that tell; an axis on which all of them are is left out."""
+    here = patterns.domain(ran)
+    domain = {axis: here[axis] for axis in axes}
+    shown = []
+    for box in patterns.boxes(cells, domain):
+        telling = {axis: taken for (axis, values), taken in zip(domain.items(), box, strict=True) if taken != values}
+        shown.append(patterns.say(tuple(telling.values()), {axis: domain[axis] for axis in telling}))
+    return one_line("; ".join(shown[:3]) + ("; …" if len(shown) > 3 else ""), 200).replace("|", "\\|")
+
+
+def _of(results: Sequence[CellResult], axis: str, value: AxisValue) -> list[CellResult]:
+    return [result for result in results if result.axes[axis] == value]
