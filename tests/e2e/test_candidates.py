@@ -12,8 +12,8 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
 
-# vLLM 0.32.0 sizes its paged-KV buffers by max_num_seqs. One request of 36,000 tokens over chunks of 64 makes most virtual
-# batches if its step begins at the last token of the first chunk: 36000 - 63 tokens in 2 + (36000 - 63 - 2) // 64 = 563.
+# vLLM 0.32.0 sizes its paged-KV buffers by max_num_seqs. One request of 36,000 tokens over chunks of 64 makes most
+# virtual batches if its step begins at the last token of a chunk: 36000 - 63 tokens, 2 + (36000 - 63 - 2) // 64 = 563.
 ENOUGH = """\
 --- a/vllm/v1/attention/backends/flashinfer.py
 +++ b/vllm/v1/attention/backends/flashinfer.py
@@ -82,10 +82,11 @@ def test_its_repro_line_shows_it_again(fixed: tuple[int, Path]) -> None:
     assert "vllm-fix-" in done.stdout.splitlines()[0], "the candidate's own environment"
 
 
-def test_a_patch_for_another_release_ends_the_run_with_the_hunk(tmp_path: Path) -> None:
-    (tmp_path / "fix.patch").write_text(ENOUGH)
-    candidate = f"fix={tmp_path / 'fix.patch'}@0.29.0"
+def test_a_patch_that_does_not_apply_ends_the_run_with_the_hunk(tmp_path: Path) -> None:
+    (tmp_path / "fix.patch").write_text(ENOUGH.replace("config.max_num_seqs", "config.max_num_sequences"))
+    candidate = f"fix={tmp_path / 'fix.patch'}@0.32.0"
     done = runner("--engine", "local", "-q", "--out", str(tmp_path / "run"), "--candidate", candidate, *FILTERS)
     assert done.returncode == 2
-    assert "does not fit vLLM 0.29.0: hunk 1 of vllm/v1/attention/backends/flashinfer.py" in done.stderr
+    where = "hunk 1 of vllm/v1/attention/backends/flashinfer.py, @@ -773,7 +773,7 @@"
+    assert f"does not fit vLLM 0.32.0: {where}, does not apply: line 776 should be" in done.stderr
     assert "Traceback" not in done.stderr
