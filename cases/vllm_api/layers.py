@@ -10,15 +10,15 @@ from vllm.v1.attention.backends.flashinfer import FlashInferMetadataBuilder
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from cases import batches
-from cases.vllm_api import Deployment, workspace
+from cases.vllm_api import VERSION, Deployment, workspace
 
 try:
     from vllm.v1.worker.gpu.attn_utils import init_attn_backend
 except ImportError:  # older releases group them inside their model runner
     init_attn_backend = None
 
-KNOWN = init_attn_backend is not None
-"""Whether how the installed release groups layers can be asked for here."""
+KNOWN = init_attn_backend is not None and VERSION >= (0, 29, 0)
+"""Whether how the installed release groups layers can be asked for in this way."""
 
 
 def of(deployment: Deployment) -> dict[str, Deployment]:
