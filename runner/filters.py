@@ -32,8 +32,10 @@ class Filter:
     def lets(self, axis: str, value: AxisValue) -> bool:
         """Whether a cell with this value of this axis may pass."""
         wanted = self.wanted.get(axis)
-        return (wanted is None or any(c.holds(value) for c in wanted)) and all(
-            c.holds(value) for of, c in self.unwanted if of == axis
+        return (
+            (wanted is None or any(c.holds(value) for c in wanted))
+            and all(c.holds(value) for of, c in self.unwanted if of == axis)
+            and (not self.globs or any(_may_have(glob, axis, value) for glob in self.globs))
         )
 
     def matches(self, cell_id: str) -> bool:
@@ -82,6 +84,11 @@ def parse(text: str, axes: AxisValues) -> Filter:
         unwanted=tuple(unwanted),
         globs=tuple(globs),
     )
+
+
+def _may_have(glob: str, axis: str, value: AxisValue) -> bool:
+    """Whether an id that matches may be of a cell with this value; a whole id has the labels of its values as words."""
+    return any(c in glob for c in "*?[") or not in_id(axis, value) or label(axis, value) in glob.split("-")
 
 
 def _any_match(labels: Iterable[str], glob: str) -> bool:

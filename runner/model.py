@@ -248,7 +248,7 @@ class CellResult:
     environment: Mapping[str, str] = field(default_factory=dict)
     """What the names in ENVIRONMENT say; empty strings where there is nothing to say."""
     resolved: Mapping[str, Any] = field(default_factory=dict)
-    """What vLLM chose by itself: backend, prefill_kernel, decode_kernel, hybrid, kv_spec, block_size, cudagraph."""
+    """What vLLM chose by itself, by the names in docs/results.md."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

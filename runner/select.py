@@ -110,7 +110,7 @@ def _why_nothing(selection: Selection, matrix: Matrix) -> str:
             continue
         for glob in one.globs:
             if not any(c in glob for c in "*?["):
-                near = nearest(glob, (cell.id for cell in cells(matrix, alone.axes)))
+                near = nearest(glob, (cell.id for cell in cells(matrix)))
                 return f"no cell is {quoted(glob)}" + (f", did you mean '{near[0]}'?" if near else "")
             if not glob.startswith("*"):
                 wider = quoted("*" + glob.strip("*") + "*")

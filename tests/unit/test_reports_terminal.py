@@ -29,6 +29,15 @@ def small():
     return tuple(synthetic.results(axes))
 
 
+def test_an_axis_has_a_map_for_each_value_and_none_is_named_that_says_nothing():
+    axes = {**synthetic.AXES, "backend": ("flash_attn",), "load": ("solo",), "kv_dtype": ("auto", "fp8")}
+    axes |= {"page_size": ("load",), "draft": ("ngram",), "cudagraph": ("full",)}
+    assert [block.title for block in heatmap.blocks(tuple(synthetic.results(axes)))] == [
+        "vllm 0.32.0, load solo, kv_dtype auto, cudagraph full",
+        "vllm 0.32.0, load solo, kv_dtype fp8, cudagraph full",
+    ]
+
+
 def test_a_small_run_reads_as_intended():
     expected = """\
 run 1

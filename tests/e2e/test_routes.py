@@ -1,0 +1,76 @@
+"""What vLLM 0.32.0 makes of what is off by default, through the whole line; read in its source first."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
+
+WANTED: dict[str, tuple[str, str]] = {
+    # cell: (state, what the reason says)
+    # Attention.supports_kv_cache_dtype of each backend; that of FlashAttention is up to compiled code on sm90
+    "triton_attn-sm90-hybrid_on-k3-c64-small-kv_fp8": ("pass", ""),
+    "triton_attn-sm90-hybrid_on-k3-c64-small-kv_nvfp4": ("refused", "kv_cache_dtype not supported"),
+    "flash_attn-sm80-hybrid_on-k3-c64-small-kv_fp8": ("refused", "FP8 KV cache requires FA3 on SM90"),
+    "flash_attn-sm90-hybrid_on-k3-c64-small-kv_fp8": ("skipped", "compiled code that only a device has"),
+    # FlashInferBackend.supports_combination
+    "flashinfer-sm90-hybrid_on-k3-c64-small-kv_nvfp4-head64": ("refused", "misreads an NVFP4 KV cache at head_size 64"),
+    # VllmConfig.__post_init__: no hybrid manager for chunked local attention with EAGLE
+    "triton_attn-sm90-hybrid_on-k3-c64-small-eagle": ("substituted", "vLLM turned it off: it has none for chunked"),
+    "triton_attn-sm90-hybrid_off-k3-c64-small-eagle": ("pass", ""),
+    # FlashInferBackend.get_supported_kernel_block_sizes: above 64 on sm100 only, and not without grouped heads
+    "flashinfer-sm90-hybrid_on-k0-c8192-small-page128": (
+        "substituted",
+        "asked for page size 128, vLLM's kernels get 64",
+    ),
+    "flashinfer-sm100-hybrid_on-k0-c8192-small-group1-page128": ("substituted", "vLLM's kernels get 64"),
+    "triton_attn-sm90-hybrid_on-k0-c8192-small-page128": ("pass", ""),
+    "triton_attn-sm90-hybrid_on-k0-c64-small-page128": ("fail", "chunk_size 64 is not divisible by block_size 128"),
+    # CPUAttentionBackend.get_supported_kernel_block_sizes
+    "cpu_attn-cpu-hybrid_on-k0-c64-small-page16": ("refused", "No common block size for 16"),
+    # CompilationConfig.resolve_cudagraph_mode_and_sizes, with a builder that takes graphs NEVER
+    "triton_attn-sm90-hybrid_on-k0-c64-small-cudagraph_full": ("refused", "please try cudagraph_mode=PIECEWISE"),
+    "triton_attn-sm90-hybrid_on-k0-c64-small-cudagraph_piecewise": ("pass", ""),
+    "triton_attn-sm90-hybrid_on-k0-c64-small": ("pass", ""),
+    "triton_attn-sm90-hybrid_on-k0-c64-small-head256-group8": ("pass", ""),
+}
+RESOLVED: dict[str, dict[str, Any]] = {
+    "triton_attn-sm90-hybrid_on-k3-c64-small-kv_fp8": {"kv_dtype": "fp8_per_tensor"},
+    "triton_attn-sm90-hybrid_off-k3-c64-small-eagle": {"hybrid": "off", "kv_dtype": "bfloat16", "kv_layout": "lbnhc"},
+    "triton_attn-sm90-hybrid_on-k0-c8192-small-page128": {"block_size": 128},
+    "triton_attn-sm90-hybrid_on-k0-c64-small-cudagraph_piecewise": {"cudagraph": "piecewise"},
+    # the default, FULL_AND_PIECEWISE, is lowered: recorded, no failure
+    "triton_attn-sm90-hybrid_on-k0-c64-small": {"cudagraph": "piecewise", "cudagraph_support": "never"},
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The results of these cells, by id without the release."""
+    out = tmp_path_factory.mktemp("routes") / "run"
+    chosen = ",".join(f"0.32.0-{cell}" for cell in WANTED)
+    command = [sys.executable, "-m", "runner", "--out", str(out), "-q", "--engine", "local", "--no-known"]
+    done = subprocess.run([*command, "--filter", chosen], capture_output=True, text=True, check=False, cwd=PROJECT)
+    assert (out / "results.json").exists(), done.stderr
+    return {row["id"].removeprefix("0.32.0-"): row for row in json.loads((out / "results.json").read_text())}
+
+
+def test_exactly_these_cells_ran(found: dict[str, dict[str, Any]]) -> None:
+    assert found.keys() == WANTED.keys()
+
+
+@pytest.mark.parametrize("cell", WANTED)
+def test_the_cell_says_what_vllm_makes_of_it(cell: str, found: dict[str, dict[str, Any]]) -> None:
+    state, reason = WANTED[cell]
+    assert found[cell]["state"] == state, found[cell]["reason"]
+    assert reason in found[cell]["reason"]
+
+
+@pytest.mark.parametrize("cell", RESOLVED)
+def test_what_it_is_served_by_is_recorded(cell: str, found: dict[str, dict[str, Any]]) -> None:
+    assert found[cell]["resolved"].items() >= RESOLVED[cell].items()
