@@ -69,7 +69,7 @@ def deploy(cell: Cell) -> Deployment:
     if not cell.on_device:
         stand_ins.install(flashinfer, flex_attention)
     _sees(cell)
-    config = _config(cell)
+    config = config_of(cell)
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
         raise Substituted(routes.hybrid_turned(cell))
     # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
@@ -161,7 +161,7 @@ def _as_refusal() -> Iterator[None]:
     """What vLLM raises while it reads a configuration is its reason to refuse it. pydantic's error is a ValueError."""
     try:
         yield
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, RuntimeError) as error:
         raise Refused(str(error)) from error
 
 
@@ -188,11 +188,15 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
     return layers
 
 
-def _config(cell: Cell) -> Any:
-    """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder."""
+def config_of(cell: Cell, **changed: Any) -> Any:
+    """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder.
+
+    `changed` are arguments of the command line that stand in place of the cell's; None leaves one out.
+    """
     with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder, _as_refusal():
         command_line.write_models(cell, Path(folder))
-        return ERA.config(EngineArgs, command_line.engine_args(cell, Path(folder)))
+        args = command_line.engine_args(cell, Path(folder)) | changed
+        return ERA.config(EngineArgs, {name: value for name, value in args.items() if value is not None})
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import vllm.config.vllm
+from vllm.config import SpeculativeConfig
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -159,7 +159,7 @@ def overlaps_drafts() -> bool:
 
     EAGLE turns that manager off, and `ngram` waits; the first method that does neither is `ngram_gpu` (0.18.0).
     """
-    return hasattr(vllm.config.vllm, "NgramGPUTypes")
+    return hasattr(SpeculativeConfig, "use_ngram_gpu")
 
 
 def rows(deployment: vllm_api.Deployment, batch: Batch, tables: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:

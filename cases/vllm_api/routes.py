@@ -42,16 +42,16 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
     """
     if not CUTS_PAGES:
         return int(spec.block_size)
+    known = len(inspect.signature(select_common_block_size).parameters)  # the specs since 0.30
     with set_current_vllm_config(config):
-        many = len(inspect.signature(select_common_block_size).parameters)
-        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:many]))
+        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:known]))
 
 
 def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:
     """What vLLM made other than the cell asked for, in a sentence; empty if nothing."""
     got = kv_dtype(spec)
     wanted = cell.load.dtype if cell.kv_dtype == "auto" else cell.kv_dtype
-    by_bytes = wanted.startswith("fp8") and got == "uint8"  # releases that name no quantization
+    by_bytes = wanted.startswith("fp8") and got == "uint8" and not hasattr(spec, "kv_quant_mode")  # older releases
     if not (got == wanted or by_bytes or (cell.kv_dtype != "auto" and got.startswith(wanted.split("_")[0]))):
         return f"asked for a KV cache of {wanted}, vLLM's has {got}"
     for what, asked, found in (

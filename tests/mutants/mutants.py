@@ -23,12 +23,17 @@ SHAPE = {"num_heads": 8, "num_kv_heads": 2, "head_size": 128, "dtype": "bfloat16
 
 
 def body(cell: str) -> dict[str, Any]:
-    """A cell as the runner would send it, from `backend arch hybrid k c load`; none need be in the matrix."""
-    backend, arch, hybrid, k, c, load = cell.split()
+    """A cell as the runner would send it, from `backend arch hybrid k c load` and optional axes as in `kv_dtype=fp8`.
+
+    None need be in the matrix.
+    """
+    backend, arch, hybrid, k, c, load, *optional = cell.split()
     axes = {
         "vllm": "0.32.0", "backend": backend, "arch": arch, "hybrid": hybrid,
         "spec_k": int(k[1:]), "chunk": int(c[1:]), "load": load,
     }  # fmt: skip
+    for axis, value in (word.split("=") for word in optional):
+        axes[axis] = int(value) if value.isdigit() else value
     return {
         "id": cell, "axes": axes, "load": {"name": load, **LOADS[load], **SHAPE},
         "evidence": "cpu" if arch == "cpu" else "emulated",
