@@ -50,7 +50,9 @@ def _shown(auditor: extents.Auditor, batch: Batch) -> tuple[Overflow, ...]:
 
 
 def _like(auditor: extents.Auditor, overflow: Overflow, batch: Batch) -> Overflow | None:
-    """The overflow of the same buffer and kind for another batch."""
+    """The overflow of the same buffer and kind for another batch, if that may be formed."""
+    if not batches.may_be_formed(batch, auditor.cell.load):
+        return None
     same = (overflow.buffer, overflow.how)
     try:
         built = auditor.build(batch)
