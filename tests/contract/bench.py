@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "runner" / "worker.py"
 CASES = ROOT / "tests" / "fixtures_cases" / "behave" / "cases"
 BROKEN_CASES = ROOT / "tests" / "fixtures_cases" / "broken" / "cases"
+UNSERVED_CASES = ROOT / "tests" / "fixtures_cases" / "unserved" / "cases"
 
 
 def cell(do: str, *, second: str = "off", number: int = 0) -> Cell:

@@ -6,7 +6,7 @@ import pytest
 
 from runner.engines.local import LocalEngine
 from runner.model import WorkerReady
-from tests.contract.bench import BROKEN_CASES, WORKER, Bench, passed
+from tests.contract.bench import BROKEN_CASES, UNSERVED_CASES, WORKER, Bench, passed
 
 
 @pytest.fixture
@@ -37,6 +37,15 @@ def test_cases_that_do_not_import_are_infra_with_the_reason(tmp_path: Path) -> N
         assert "the cases cannot be imported in environment test" in outcome.infra
         assert "a_module_that_nobody_has" in outcome.infra
     assert not [event for event in bench.events if isinstance(event, WorkerReady)]
+
+
+def test_cases_that_do_not_serve_a_release_are_infra_with_their_sentence_alone(tmp_path: Path) -> None:
+    import sys
+
+    engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=UNSERVED_CASES)
+    for outcome in Bench(engine, tmp_path).do("nothing", "nothing"):
+        assert outcome.infra.endswith("vLLM 0.9.2 is older than the releases that the cases serve")
+        assert "Traceback" not in outcome.infra
 
 
 def test_a_python_that_is_not_there_is_infra_with_its_path(tmp_path: Path) -> None:

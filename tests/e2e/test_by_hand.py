@@ -70,3 +70,19 @@ def test_an_unknown_cell_is_a_usage_error(python: Path) -> None:
     assert code == 4
     assert "no such cell: nope" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.99.0"])
+def test_a_release_that_the_cases_do_not_know_gives_one_message_and_no_verdict(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Stands for it: a package of that name and version that has nothing of what the cases use."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
+    (tmp_path / "vllm" / "version.py").write_text(f"__version__ = {version!r}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code, output = pytest_by_hand(python)
+    assert code == 1
+    (said,) = output.strip().splitlines()
+    about = "is older" if version == "0.9.2" else "is newer"
+    assert said.startswith(f"vLLM {version} {about} than the releases that the cases serve, 0.10.0 to 0.33.0"), said
