@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -18,14 +19,21 @@ import pytest
 
 from cases import routes
 from cases.cell import Cell, from_json
-from cases.verdicts import Overflowed, Refused, Substituted, Unavailable
+from cases.releases import UnknownRelease
+from cases.verdicts import Overflowed, Refused, Substituted, Unavailable, words_of
+
+# Before torch is imported. Its tensors are small here and workers as many as cores: threads would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
-    from cases import extents, stand_ins, vllm_api
-    from cases.batches import drawn
+    try:
+        from cases import extents, stand_ins, vllm_api
+        from cases.batches import drawn
 
-    vllm_api.warm()
+        vllm_api.warm()
+    except UnknownRelease as error:
+        sys.exit(str(error))  # nothing more to say: no traceback, and the runner's worker gives it as the reason
     stand_ins.COPY.warm()
     drawn.warm()
 
@@ -186,13 +194,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "skipped"
         case _ if Path(__file__).parent in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
-    message = (
-        ""
-        if error is None
-        else f"{type(error).__name__}: {str(error) or traceback.extract_tb(error.__traceback__)[-1].line}"
-        if state in ("fail", "missing", "oom")
-        else str(error)
-    )
+    message = "" if error is None else words_of(error) if state in ("fail", "missing", "oom") else str(error)
     return {"state": state, "message": message, "overflow": overflows, "resolved": properties.get("resolved", {})}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from cases import bounds, owned, stand_ins, vllm_api
-from cases.batches import Named
+from cases.batches import Named, may_be_formed
 from cases.guards import Guards, Outside
 from cases.needs import REQUIRED, Counts, Need
 from cases.owned import Storage
@@ -171,6 +171,8 @@ def measure(auditor: Auditor, named: Iterable[Named], one: Callable[[Auditor, Na
     short = next((found.short for found in measured if found.short), None)
 
     def shows(batch: Batch) -> Overflow | None:
+        if not may_be_formed(batch, auditor.cell.load):
+            return None
         found = one(auditor, Named("smaller", batch))
         return found.short if found else None
 

@@ -125,7 +125,8 @@ def _flex(metadata: Any, wanted: Wanted) -> Iterator[str]:
     """FlexAttention's own maps: where a row starts, whose a query token is, and which key of a row a slot holds."""
     rows = len(wanted.key_lens)
     yield from _same("offsets", metadata.decode_offset[:rows], wanted.key_lens - wanted.query_lens)
-    yield from _same("rows of tokens", metadata.doc_ids, np.repeat(np.arange(rows), wanted.query_lens))
+    if hasattr(metadata, "doc_ids"):  # until 0.10.0 they are in the mask alone
+        yield from _same("rows of tokens", metadata.doc_ids, np.repeat(np.arange(rows), wanted.query_lens))
     yield from _same("logical pages", metadata.physical_to_logical[wanted.row, wanted.page], wanted.nth, wanted.row)
 
 

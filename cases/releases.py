@@ -45,8 +45,6 @@ def era_of(text: str) -> str:
 
 def unknown(text: str, error: Exception) -> UnknownRelease:
     """What to raise where the era of a version asked vLLM for something that it does not have."""
-    newer = "newer than" if version_of(text)[:2] > LAST[:2] else "not like"
-    return UnknownRelease(
-        f"vLLM {text} is {newer} the releases that the cases serve, {SERVED}: {era_of(text)} of cases/vllm_api met "
-        f"{type(error).__name__}: {error}"
-    )
+    newer = version_of(text)[:2] > LAST[:2]
+    about = f"is newer than the releases that the cases serve, {SERVED}" if newer else "cannot be driven here"
+    return UnknownRelease(f"vLLM {text} {about}: {era_of(text)} of cases/vllm_api met {type(error).__name__}: {error}")

@@ -10,7 +10,13 @@ def smallest(overflow: Overflow, chunk: int, shows: Callable[[Batch], Overflow |
 
     Fewer requests, fewer query tokens (a query's place in its chunk is what matters: its start is kept, then its end),
     shorter sequences. Each direction is followed in steps that halve until a step of one no longer shows the overflow.
+    What is short of rows mostly shows with requests of two tokens that a boundary cuts: if so, that is the start.
     """
+    half = overflow.allocated // 2
+    for requests in range(max(half, 1), half + 2):
+        fewer = Batch((2,) * requests, (chunk + 1,) * requests)
+        if sum(fewer.query_lens) < sum(overflow.batch.query_lens):
+            overflow = shows(fewer) or overflow
     for size, cut in (
         (len, lambda requests, n: requests[n:]),
         (_longest, lambda requests, n: _trimmed(requests, n, keep_start=True)),

@@ -163,7 +163,7 @@ class BatchDecodeWithPagedKVCacheWrapper(_PagedWrapper):
 class BlockMask:
     """Stands for the compiled `create_block_mask` of FlexAttention: the same mask by the plain one, when it is read.
 
-    Until 0.10.1 vLLM has one compiled for each step; plain, it takes the memory of all query tokens by all slots.
+    Until 0.10 vLLM has one compiled for each step; plain, it takes the memory of all query tokens by all slots.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -177,10 +177,14 @@ class BlockMask:
         return self.__dict__[name]
 
 
-def install(flashinfer_backend: Any, flex_backend: Any) -> None:
-    """Put the stand-ins where vLLM's backends look their compiled code up: the names in their own modules."""
-    if not hasattr(flex_backend.FlexAttentionMetadata, "direct_build"):  # until 0.10.1
+def install(flashinfer_backend: Any, flex_backend: Any, *, torch_2_8: bool) -> None:
+    """Put the stand-ins where vLLM's backends look their compiled code up: the names in their own modules.
+
+    `torch_2_8`: the release came with a torch no newer than that, by which FlexAttention chooses how to make its masks.
+    """
+    if torch_2_8:
         flex_backend.create_block_mask_compiled = BlockMask
+        flex_backend.is_torch_equal_or_newer = lambda version: version == "2.8.0"
     flashinfer_backend.BatchPrefillWithPagedKVCacheWrapper = BatchPrefillWithPagedKVCacheWrapper
     flashinfer_backend.BatchDecodeWithPagedKVCacheWrapper = BatchDecodeWithPagedKVCacheWrapper
     kernel = getattr(flashinfer_backend, "_copy_page_indices_kernel", COPY)  # since 0.10.2; before, torch copies

@@ -13,7 +13,7 @@ from cases.kv_worker import Life, Seen, play
 from cases.verdicts import Batch
 from cases.vllm_api import kv_cache
 
-pytestmark = pytest.mark.cell(backend=["flash_attn"], arch=["sm90"])
+pytestmark = pytest.mark.cell(backend=["flash_attn"], arch=["sm90"], vllm=lambda _: kv_cache.KNOWN)
 """Neither the scheduler nor the manager asks for either: one of each stands for all."""
 
 LOOKS = 4

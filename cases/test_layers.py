@@ -13,6 +13,8 @@ from cases import batches, kernel_inputs, vllm_api
 from cases.cell import Cell
 from cases.command_line import LOCAL_LAYERS
 from cases.extents import Built, Need
+from cases.stand_ins import OutOfRange
+from cases.verdicts import Overflow, Overflowed
 from cases.vllm_api import layers
 
 pytestmark = pytest.mark.cell(vllm=lambda _: layers.KNOWN)
@@ -27,6 +29,10 @@ def test_each_layer_has_the_builder_of_its_kind(cell: Cell, deployment: vllm_api
         for n in named:
             need = Need.of(n.batch, chunk, layer.spec.block_size)
             step = vllm_api.step(layer, n.batch, shared_prefix=True)
-            metadata = vllm_api.build(layer, layer.group.get_metadata_builder(), step)
+            try:
+                metadata = vllm_api.build(layer, layer.group.get_metadata_builder(), step)
+            except OutOfRange as error:
+                overflow = Overflow(error.buffer, error.required, error.allocated, "silent", n.batch, name)
+                raise Overflowed([overflow]) from error
             wrong = list(kernel_inputs.wrong(Built(need, step, metadata, (), n.batch), judged))
             assert not wrong, f"{name}, which has a chunk of {chunk}, {n.name}: {'; '.join(wrong)}; batch: {n.batch}"

@@ -8,7 +8,7 @@ import pytest
 from cases import batches, extents, shrinking
 from cases.batches import Named
 from cases.cell import Cell
-from cases.verdicts import Batch, Overflow, Overflowed
+from cases.verdicts import Batch, Overflow, Overflowed, words_of
 
 flashinfer = pytest.mark.cell(backend=["flashinfer"])
 others = pytest.mark.cell(backend=["flash_attn", "triton_attn", "flex_attention", "cpu_attn"])
@@ -33,7 +33,7 @@ def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
             raise trouble
         return
     smallest = [shrinking.smallest(o, auditor.cell.chunk, partial(_like, auditor, o)) for o in first.values()]
-    raise Overflowed(smallest, also=f"{type(trouble).__name__}: {trouble}" if trouble else "") from trouble
+    raise Overflowed(smallest, also=words_of(trouble) if trouble else "") from trouble
 
 
 def judge_the_worst(cell: Cell, auditor: extents.Auditor) -> None:
@@ -50,7 +50,9 @@ def _shown(auditor: extents.Auditor, batch: Batch) -> tuple[Overflow, ...]:
 
 
 def _like(auditor: extents.Auditor, overflow: Overflow, batch: Batch) -> Overflow | None:
-    """The overflow of the same buffer and kind for another batch."""
+    """The overflow of the same buffer and kind for another batch, if that may be formed."""
+    if not batches.may_be_formed(batch, auditor.cell.load):
+        return None
     same = (overflow.buffer, overflow.how)
     try:
         built = auditor.build(batch)

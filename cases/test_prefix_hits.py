@@ -10,7 +10,7 @@ from cases.cell import Cell
 from cases.kv_worker import Seen, play
 from cases.vllm_api import kv_cache
 
-pytestmark = pytest.mark.cell(backend=["flash_attn"], arch=["sm90"])
+pytestmark = pytest.mark.cell(backend=["flash_attn"], arch=["sm90"], vllm=lambda _: kv_cache.KNOWN)
 """The manager asks for neither: one of each stands for all."""
 
 

@@ -4,13 +4,13 @@ import zlib
 
 import pytest
 
-from cases import batches, extents, kernel_inputs
+from cases import batches, extents, kernel_inputs, shrinking
 from cases.batches import Named
 from cases.batches.drawn import drawn
 from cases.cell import Cell
 from cases.test_paged_kv_buffers import judge
 from cases.test_virtual_batches import assert_split
-from cases.verdicts import Batch, Overflow
+from cases.verdicts import Batch, Overflow, words_of
 
 
 def test_random_batches_fit_and_are_right(cell: Cell, auditor: extents.Auditor, pytestconfig: pytest.Config) -> None:
@@ -19,7 +19,9 @@ def test_random_batches_fit_and_are_right(cell: Cell, auditor: extents.Auditor, 
     load, overrun = batches.short_steps(cell.load), []
     for batch in drawn(load, cell.spec_k, cell.chunk, zlib.crc32(f"{seed} {cell.id}".encode())):
         if wrong := _wrong(auditor, batch, overrun):
-            found = extents.smallest(Overflow("", 0, 0, "", batch, wrong), cell.chunk, lambda b: _as_found(auditor, b))
+            found = shrinking.smallest(
+                Overflow("", 0, 0, "", batch, wrong), cell.chunk, lambda b: _as_found(auditor, b)
+            )
             pytest.fail(f"{found.detail}; batch: {found.batch}; cut down from a batch of seed {seed}", pytrace=False)
     judge(auditor, overrun)
 
@@ -34,11 +36,11 @@ def _wrong(auditor: extents.Auditor, batch: Batch, overrun: list[Named]) -> str:
         overrun.append(named)
         assert_split(auditor.deployment, named)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is wrong
-        return f"{type(error).__name__}: {error}"
+        return words_of(error)
     return ""
 
 
 def _as_found(auditor: extents.Auditor, batch: Batch) -> Overflow | None:
-    """What `extents.smallest` follows: a smaller batch with which something is wrong as well."""
+    """What `shrinking.smallest` follows: a smaller batch with which something is wrong as well."""
     wrong = _wrong(auditor, batch, [])
     return Overflow("", 0, 0, "", batch, wrong) if wrong else None

@@ -26,7 +26,8 @@ def test_kernels_are_those_of_the_arch(cell: Cell, resolved: dict[str, Any]) -> 
 def test_no_full_graph_holds_virtual_batches(resolved: dict[str, Any]) -> None:
     """A step's virtual batches change with every token: a graph would replay those of the step it captured.
 
-    https://github.com/vllm-project/vllm/pull/28739: for a time the wrapper said what the wrapped backend supports.
+    Until https://github.com/vllm-project/vllm/pull/26034 the wrapper said what the wrapped backend supports, and again
+    until https://github.com/vllm-project/vllm/pull/28739.
     """
     support, mode = resolved["cudagraph_support"], resolved["cudagraph"]
     assert support == "never", f"the chunked layers' builder says it takes CUDA graphs: {support}"

@@ -1,5 +1,6 @@
 """How a case says something other than pass or fail: by raising one of these."""
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,12 @@ class Overflow:
     how: str
     batch: Batch
     detail: str = ""
+
+
+def words_of(error: BaseException) -> str:
+    """The type and the message of an error; where it has none, as an assertion of vLLM's, the line that raised it."""
+    words = str(error) or (traceback.extract_tb(error.__traceback__)[-1].line if error.__traceback__ else "")
+    return f"{type(error).__name__}: {words}"
 
 
 class Overflowed(Exception):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from runner import __version__, listing, matrix, output, select
+from runner import __version__, candidates, listing, matrix, output, select
 from runner import plan as planning
 from runner.errors import RunnerError, UsageError
 from runner.model import Cell
@@ -61,6 +61,15 @@ Filters = Annotated[
     ),
 ]
 Tier = Annotated[str | None, typer.Option("--tier", metavar="NAME", help="Only the cells of a tier of the matrix.")]
+Candidates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--candidate",
+        metavar="NAME=PATH[@VLLM]",
+        help="A vLLM that is no release, as a value of the vllm axis: a patch, a checkout or a wheel, over a release "
+        "(by default the one that a run takes). Runs instead of the releases unless a filter names some.",
+    ),
+]
 ShardPart = Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only part I of N, counted from 1.")]
 Engine = Annotated[
     EngineName,
@@ -89,6 +98,7 @@ def run(
     matrix_file: MatrixFile = None,
     filters: Filters = None,
     tier: Tier = None,
+    candidate: Candidates = None,
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
@@ -111,6 +121,7 @@ def run(
         matrix=matrix_file or default_matrix(),
         filters=tuple(filters or ()),
         tier=tier,
+        candidates=tuple(candidate or ()),
         shard=select.parse_shard(shard) if shard is not None else None,
         engine=engine,
         jobs=jobs,
@@ -131,6 +142,7 @@ def plan(
     matrix_file: MatrixFile = None,
     filters: Filters = None,
     tier: Tier = None,
+    candidate: Candidates = None,
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
     as_json: Json = False,
@@ -138,7 +150,7 @@ def plan(
     """Show what would run, where, and why not."""
     from runner import machine
 
-    cells = _selected(matrix_file, filters, tier, shard)
+    cells = _selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine)
     output.note(f"engine {on.engine}: {on.why}")
     made = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
@@ -153,11 +165,12 @@ def list_(
     matrix_file: MatrixFile = None,
     filters: Filters = None,
     tier: Tier = None,
+    candidate: Candidates = None,
     shard: ShardPart = None,
     as_json: Json = False,
 ) -> None:
     """Print the ids of the cells, or with --json the cells as `pytest cases --cells FILE` reads them."""
-    cells = _selected(matrix_file, filters, tier, shard)
+    cells = _selected(matrix_file, filters, tier, candidate, shard)
     made = planning.make_plan(cells, engine=EngineName.LOCAL, device_archs=frozenset())
     output.emit(planning.to_json(made).rstrip() if as_json else "\n".join(cell.id for cell in cells))
     output.note(listing.summary(made))
@@ -194,13 +207,14 @@ def overflows(
 def repro(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell.")],
     matrix_file: MatrixFile = None,
+    candidate: Candidates = None,
     engine: Engine = EngineName.AUTO,
     seed: Seed = 0,
 ) -> None:
     """Print and run the one command that shows a cell's result again."""
     from runner import repro as again
 
-    raise typer.Exit(again.run(cell, matrix_file=matrix_file or default_matrix(), engine=engine, seed=seed))
+    raise typer.Exit(again.run(cell, chart=_chart(matrix_file, candidate), engine=engine, seed=seed))
 
 
 @app.command()
@@ -217,12 +231,13 @@ def env_build(
         list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; by default, those that a run takes.")
     ] = None,
     matrix_file: MatrixFile = None,
+    candidate: Candidates = None,
     engine: Engine = EngineName.AUTO,
 ) -> None:
     """Build environments ahead of a run."""
     from runner import environments
 
-    chart = matrix.load(matrix_file or default_matrix())
+    chart = _chart(matrix_file, candidate)
     raise typer.Exit(environments.cli_build(chart, releases=tuple(releases or ()), engine=engine))
 
 
@@ -242,11 +257,19 @@ def env_clean() -> None:
     raise typer.Exit(environments.cli_clean())
 
 
+def _chart(matrix_file: Path | None, candidate: list[str] | None) -> matrix.Matrix:
+    return candidates.joined(matrix.load(matrix_file or default_matrix()), candidate or ())
+
+
 def _selected(
-    matrix_file: Path | None, filters: list[str] | None, tier: str | None, shard: str | None
+    matrix_file: Path | None,
+    filters: list[str] | None,
+    tier: str | None,
+    candidate: list[str] | None,
+    shard: str | None,
 ) -> tuple[Cell, ...]:
     part = select.parse_shard(shard) if shard is not None else None
-    chart = matrix.load(matrix_file or default_matrix())
+    chart = _chart(matrix_file, candidate)
     return select.select(chart, filters=filters or (), tier_name=tier, shard=part)
 
 

@@ -82,8 +82,9 @@ def facts_of(chart: Matrix, on: Machine) -> Callable[[Order], dict[str, str]]:
     found = {device.arch: device for device in on.devices}
 
     def facts(order: Order) -> dict[str, str]:
-        recipe = recipe_for(chart, order.environment)
-        about = {"recipe_digest": recipe.digest, "cases_digest": cases}
+        about = {"recipe_digest": recipe_for(chart, order.environment).digest, "cases_digest": cases}
+        if candidate := chart.environments[order.environment].candidate:
+            about["candidate"] = str(candidate)
         device = found.get(str(order.cells[0].axes["arch"])) if order.evidence is Evidence.DEVICE else None
         return about | ({"gpu": device.name, "driver": device.driver} if device else {})
 

@@ -11,7 +11,7 @@ from runner import matrix_checks, matrix_messages, yaml_source
 from runner.conditions import EVERYTHING, Selector
 from runner.errors import MatrixError, Mistake, UsageError
 from runner.matrix_document import Document, json_schema
-from runner.model import AxisValue, How, Load, State
+from runner.model import AxisValue, Candidate, How, Load, State
 
 __all__ = ["EnvironmentSpec", "KnownIssue", "Matrix", "Rule", "Selector", "json_schema", "load"]
 
@@ -20,10 +20,12 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentSpec:
-    """What provides one release of vLLM: `packages` laid over a `lock`, a pip requirements file of the project."""
+    """What provides one value of the vllm axis: `packages` laid over a `lock`, a file of the project for pip."""
 
     lock: str
-    packages: tuple[str, ...] = ()
+    packages: tuple[str, ...]
+    candidate: Candidate | None = None
+    """What is to be found there instead, for a value of the vllm axis that only this run has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -131,9 +131,7 @@ class Environment(_Strict):
     """What provides one release of vLLM."""
 
     lock: Text = Field(description="A pip requirements file, relative to the project, that pins everything below.")
-    packages: list[Package] = Field(
-        default=[], description="What is laid over it, without dependencies: vLLM itself, where the lock has none."
-    )
+    packages: list[Package] = Field(min_length=1, description="What is laid over it, without dependencies: vLLM.")
 
 
 class Where(_Strict):

@@ -11,9 +11,19 @@ from typing import Any
 
 AxisValue = str | int
 
-ENVIRONMENT = ("vllm", "flashinfer", "torch", "image_digest", "gpu", "driver", "recipe_digest", "cases_digest")
-"""What a result says of where it was obtained: versions, Docker's id of the image, the GPU and its driver, and the
-digests of what the environment was built from and of the cases that ran."""
+ENVIRONMENT = (
+    "vllm",
+    "flashinfer",
+    "torch",
+    "candidate",
+    "image_digest",
+    "gpu",
+    "driver",
+    "recipe_digest",
+    "cases_digest",
+)
+"""What a result says of where it was obtained: versions, what a candidate is made of, Docker's id of the image, the GPU
+and its driver, and the digests of what the environment was built from and of the cases that ran."""
 
 
 class Fault(StrEnum):
@@ -137,6 +147,30 @@ class Cell:
     load: Load
     unsupported: str = ""
     """Why a rule of the matrix excludes this cell; empty where none does."""
+
+
+class CandidateKind(StrEnum):
+    """How a candidate is given."""
+
+    PATCH = "patch"
+    CHECKOUT = "checkout"
+    WHEEL = "wheel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A vLLM that is no release, under the name that it has on the vllm axis for one run."""
+
+    name: str
+    kind: CandidateKind
+    path: str
+    over: str
+    """The release that a patch is for, whose built files a checkout gets, and whose other packages a wheel gets."""
+    digest: str
+    """Sixteen hex digits over the content of the patch, of the checkout's vllm/, or of the wheel."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path} {self.digest} over {self.over}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

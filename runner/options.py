@@ -24,6 +24,8 @@ class RunOptions:
 
     matrix: Path
     filters: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    """Vllms that are no releases, each as NAME=PATH or NAME=PATH@RELEASE."""
     tier: str | None = None
     shard: Shard | None = None
     engine: EngineName = EngineName.AUTO

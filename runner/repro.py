@@ -20,9 +20,8 @@ from runner.options import EngineName
 CELLS = Path(".runner/repro")
 
 
-def run(cell_id: str, *, matrix_file: Path, engine: EngineName, seed: int = 0) -> int:
+def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0) -> int:
     """Print the command and run it; returns pytest's exit code: 0 passed, 1 failed."""
-    chart = matrix.load(matrix_file)
     cells = [cell for cell in select.select(chart, filters=[cell_id]) if cell.id == cell_id]
     if not cells:
         raise UsageError(f"{cell_id!r} is no id of a cell: give one as `runner list` prints it")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from runner import __version__, dispatch, journal, matrix, outcome, output, results, rundir, select
+from runner import __version__, candidates, dispatch, journal, matrix, outcome, output, results, rundir, select
 from runner import plan as planning
 from runner.engines.base import Engine
 from runner.logs import LogStore
@@ -40,14 +40,17 @@ Judge = Callable[[Sequence[planning.Planned], Iterable[CellOutcome]], tuple[Cell
 
 def run(options: RunOptions) -> int:
     """Run what was asked and say how it went."""
-    chart = matrix.load(options.matrix)
+    chart = candidates.joined(matrix.load(options.matrix), options.candidates)
     cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine)
     display.note(f"engine {on.engine}: {on.why}")
     plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs, seed=options.seed)
-    judge = _judge(chart.known if options.known else (), options.matrix, seed=options.seed)
     directory = rundir.create(options.out)
+    chart = candidates.keep(chart, directory.path)
+    judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
+    for note in candidates.notes(chart):
+        display.note(note)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
     rundir.link_latest(directory)
@@ -87,7 +90,8 @@ def _read(run_directory: Path) -> Sequence[CellResult]:
     plan = planning.from_json((run_directory / PLAN).read_bytes())
     events = journal.read(run_directory / EVENTS)
     naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
-    judge = _judge(() if naked else matrix.load(run_directory / MATRIX_COPY).known, default_matrix())
+    chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
+    judge = _judge(chart, default_matrix(), known=not naked)
     return judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
 
 
@@ -149,15 +153,15 @@ def _dispatch(
     return outcomes
 
 
-def _judge(known: Sequence[matrix.KnownIssue], matrix_file: Path, *, seed: int = 0) -> Judge:
+def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 0) -> Judge:
     """The line that shows a cell again names the matrix and the seed only where they are not the ones it has."""
     option = "" if matrix_file == default_matrix() else f"--matrix {matrix_file} "
     option += f"--seed {seed} " if seed else ""
 
     def repro_of(cell: Cell) -> str:
-        return f"runner repro {option}{cell.id}"
+        return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"
 
-    return partial(results.build, known=known, repro_of=repro_of, today=datetime.now(UTC).date())
+    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=datetime.now(UTC).date())
 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:

@@ -577,6 +577,8 @@ def main() -> NoReturn:
     os.chdir(cases.parent)  # pytest names files from here: the same names on every machine and in every container
     try:
         run_pytest(cases, worker)
+    except SystemExit as error:  # the cases say in a sentence why they cannot judge this environment
+        worker.broken(str(error.code))
     except BaseException:  # noqa: BLE001 - whatever a case module raises while it is imported
         traceback.print_exc()
     if not worker.started:

@@ -33,7 +33,8 @@ def _decode(part: Any, rows: int, tokens: int, size: int) -> Iterator[Row]:
     """
     starts, mask = getattr(part, "q_cu_seq_lens", None), getattr(part, "mask", None)
     by_xqa = getattr(getattr(part, "kernel", None), "value", None) == "xqa"
-    longest = part.q_len_per_req if by_xqa or starts is not None else tokens // rows
+    told = getattr(part, "q_len_per_req", None)  # until 0.27 vLLM divides for XQA too
+    longest = told if told is not None and (by_xqa or starts is not None) else tokens // rows
     ragged = starts is not None
     starts = numbers(starts) if ragged else np.arange(rows + 1) * longest
     if starts[-1] != tokens:

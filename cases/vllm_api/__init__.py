@@ -10,20 +10,28 @@ of; each `era_*.py` serves one. An era is asked for (and nothing else in here kn
 - `split`, `build`, `cudagraph_support`: virtual batches, metadata, and what a builder says of CUDA graphs.
 """
 
-from cases import arch  # noqa: F401 - sets what vLLM reads from the environment
-from cases.vllm_api.deployment import (
-    VERSION,
-    Deployment,
-    build,
-    deploy,
-    forget,
-    split,
-    step,
-    warm,
-    workspace,
-)
-from cases.vllm_api.kernels import decode_kernel, decode_window, has_draft_mask, prefills_by_trtllm_gen, resolved
-from cases.vllm_api.steps import NULL_PAGE, page_table
+from cases import arch, releases  # noqa: F401 - arch first: it sets what vLLM reads from the environment
+
+# isort: split
+from vllm.version import __version__
+
+releases.era_of(__version__)
+try:
+    from cases.vllm_api.deployment import (
+        VERSION,
+        Deployment,
+        build,
+        deploy,
+        forget,
+        split,
+        step,
+        warm,
+        workspace,
+    )
+    from cases.vllm_api.kernels import decode_kernel, decode_window, has_draft_mask, prefills_by_trtllm_gen, resolved
+    from cases.vllm_api.steps import NULL_PAGE, page_table
+except (ImportError, AttributeError) as error:
+    raise releases.unknown(__version__, error) from error
 
 __all__ = [
     "NULL_PAGE",

@@ -67,9 +67,9 @@ def deploy(cell: Cell) -> Deployment:
     """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
     _arch.see(cell)
     if not cell.on_device:
-        stand_ins.install(flashinfer, flex_attention)
+        stand_ins.install(flashinfer, flex_attention, torch_2_8=VERSION < (0, 11, 0))
     _sees(cell)
-    config = _config(cell)
+    config = config_of(cell)
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
         raise Substituted(routes.hybrid_turned(cell))
     # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
@@ -141,9 +141,12 @@ def warm() -> None:
     if os.environ.get("ATTNMATRIX_EVIDENCE") == "device":
         return
     shape = Load("warm", 1, 64, 64, 32, 8, 2, 128, "bfloat16")
-    with suppress(Refused, Unavailable):  # a release whose CPU platform has another backend, a build for GPUs
-        deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
-        split(deployment, step(deployment, Batch((2,), (64,))))
+    try:
+        with suppress(Refused, Unavailable):  # a release whose CPU platform has another backend, a build for GPUs
+            deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
+            split(deployment, step(deployment, Batch((2,), (64,))))
+    except (AttributeError, ImportError, TypeError) as error:
+        raise releases.unknown(__version__, error) from error
     forget()
 
 
@@ -161,7 +164,7 @@ def _as_refusal() -> Iterator[None]:
     """What vLLM raises while it reads a configuration is its reason to refuse it. pydantic's error is a ValueError."""
     try:
         yield
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, RuntimeError) as error:
         raise Refused(str(error)) from error
 
 
@@ -188,11 +191,15 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
     return layers
 
 
-def _config(cell: Cell) -> Any:
-    """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder."""
+def config_of(cell: Cell, **changed: Any) -> Any:
+    """A VllmConfig, made as `vllm serve` makes it from its command line and a model folder.
+
+    `changed` are arguments of the command line that stand in place of the cell's; None leaves one out.
+    """
     with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder, _as_refusal():
         command_line.write_models(cell, Path(folder))
-        return ERA.config(EngineArgs, command_line.engine_args(cell, Path(folder)))
+        args = command_line.engine_args(cell, Path(folder)) | changed
+        return ERA.config(EngineArgs, {name: value for name, value in args.items() if value is not None})
 
 
 @functools.cache

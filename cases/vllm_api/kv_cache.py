@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import vllm.config.vllm
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -27,6 +26,9 @@ from cases import command_line, vllm_api
 from cases.kv_shadow import Group, Ints
 from cases.kv_worker import Scheduled
 from cases.verdicts import Batch
+
+KNOWN = vllm_api.VERSION >= (0, 10, 1)
+"""Whether requests bring the hashes of their blocks; in 0.10.0 the manager made them itself."""
 
 
 class Scheduling:
@@ -106,7 +108,9 @@ class Scheduling:
             "prompt_logprobs_dict": {},
             "pooler_output": [],
         }
-        known = {field.name for field in fields(ModelRunnerOutput)}
+        known = {field.name: str(field.type) for field in fields(ModelRunnerOutput)}
+        if "ndarray" in known["sampled_token_ids"]:  # in 0.11.1 and 0.11.2
+            about["sampled_token_ids"] = [np.array(tokens) for tokens in about["sampled_token_ids"]]
         self._scheduler.update_from_output(
             output, ModelRunnerOutput(**{name: value for name, value in about.items() if name in known})
         )
@@ -159,7 +163,7 @@ def overlaps_drafts() -> bool:
 
     EAGLE turns that manager off, and `ngram` waits; the first method that does neither is `ngram_gpu` (0.18.0).
     """
-    return hasattr(vllm.config.vllm, "NgramGPUTypes")
+    return vllm_api.VERSION >= (0, 18, 0)
 
 
 def rows(deployment: vllm_api.Deployment, batch: Batch, tables: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:

@@ -12,13 +12,8 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from cases import batches
 from cases.vllm_api import VERSION, Deployment, workspace
 
-try:
-    from vllm.v1.worker.gpu.attn_utils import init_attn_backend
-except ImportError:  # older releases group them inside their model runner
-    init_attn_backend = None
-
-KNOWN = init_attn_backend is not None and VERSION >= (0, 29, 0)
-"""Whether how the installed release groups layers can be asked for in this way."""
+KNOWN = VERSION >= (0, 23, 0)
+"""Whether how the installed release groups layers can be asked for here: older ones do it inside their model runner."""
 
 
 def of(deployment: Deployment) -> dict[str, Deployment]:
@@ -26,6 +21,8 @@ def of(deployment: Deployment) -> dict[str, Deployment]:
 
     Steps are short: what flex_attention allocates grows with tokens times pages.
     """
+    from vllm.v1.worker.gpu.attn_utils import init_attn_backend
+
     config, device = copy.copy(deployment.config), deployment.device
     config.scheduler_config = copy.copy(config.scheduler_config)
     config.scheduler_config.max_num_batched_tokens = batches.short_steps(deployment.cell.load).max_num_batched_tokens

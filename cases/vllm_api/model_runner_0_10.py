@@ -9,7 +9,9 @@ from typing import Any
 from vllm.platforms import current_platform
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+from vllm.version import __version__
 
+from cases import releases
 from cases.verdicts import Refused
 
 BACKEND_NAMES = {"TRITON_ATTN": "TRITON_ATTN_VLLM_V1", "CPU_ATTN": "TORCH_SDPA_VLLM_V1"}
@@ -23,14 +25,15 @@ def config(engine_args: Any, args: dict[str, Any]) -> Any:
     """The VllmConfig of a command line, for the V1 engine; the backend is asked for through the environment.
 
     Until 0.10.1 the hybrid manager is kept on where the platform says `is_cuda()`, which a presented arch denies: there
-    vLLM's other reasons against it are asked again.
+    it is turned on again, unless vLLM has another reason against it.
     """
     asked = args.pop("attention_backend")
     os.environ.update(VLLM_USE_V1="1", VLLM_ATTENTION_BACKEND=BACKEND_NAMES.get(asked, asked))
     made = engine_args(**args).create_engine_config()
-    speculative = made.speculative_config
-    if current_platform.support_hybrid_kv_cache() and not (speculative and speculative.use_eagle()):
-        made.scheduler_config.disable_hybrid_kv_cache_manager = args["disable_hybrid_kv_cache_manager"]
+    drafts, others = made.speculative_config, (made.kv_transfer_config, made.kv_events_config)
+    by_platform = not (drafts and drafts.use_eagle()) and others == (None, None)
+    if releases.version_of(__version__) < (0, 10, 2) and by_platform and current_platform.support_hybrid_kv_cache():
+        made.scheduler_config.disable_hybrid_kv_cache_manager = args.get("disable_hybrid_kv_cache_manager", False)
     if asked == "CPU_ATTN":
         raise Refused("this release has no backend CPU_ATTN: its CPU platform's is TORCH_SDPA")
     return made

@@ -12,13 +12,17 @@ from vllm.v1.attention.backends import utils
 
 try:
     from vllm.v1.worker.utils import select_common_block_size
-except ImportError:  # until 0.19: a method of the model runner, or none at all
+except ImportError:
     select_common_block_size = None
 
 from cases.cell import Cell
 
-CUTS_PAGES = select_common_block_size is not None
-"""Whether the installed release says how it cuts the manager's pages for kernels."""
+ARGUMENTS = list(inspect.signature(select_common_block_size).parameters) if select_common_block_size else []
+OWN_PAGES = "backends" in ARGUMENTS
+"""Whether a kernel's pages may be smaller than the manager's blocks, and how small can be asked for: since 0.18.
+
+Older releases page as the manager does, or choose the size inside their model runner.
+"""
 
 
 def kv_dtype(spec: Any) -> str:
@@ -40,11 +44,10 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
 
     ValueError with vLLM's words where no size serves.
     """
-    if not CUTS_PAGES:
+    if not OWN_PAGES:
         return int(spec.block_size)
-    with set_current_vllm_config(config):
-        many = len(inspect.signature(select_common_block_size).parameters)
-        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[:many]))
+    with set_current_vllm_config(config):  # the specs are asked for since 0.31
+        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[: len(ARGUMENTS)]))
 
 
 def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:

@@ -6,7 +6,6 @@ CUDA code is absent. What branches on those behaves as on a CPU.
 """
 
 import functools
-import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -53,22 +52,19 @@ class PresentedPlatform(CpuPlatform):
             cache.block_size = asked
 
     @classmethod
-    def get_attn_backend_cls(cls, selected_backend: Any, *args: Any, **kwargs: Any) -> str:
+    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any) -> str:
         """The class path of the backend asked for, or ValueError with the reasons vLLM's own validation gives.
 
-        Until 0.10 vLLM validates nothing: there it is the choice of its CUDA platform.
+        Until 0.12 the question comes in many arguments, and the CUDA platform's own method answers it: it validates
+        since 0.11, and before it also sets the layout of the KV cache that the backend wants.
         """
         if presented() == CPU:
-            return super().get_attn_backend_cls(selected_backend, *args, **kwargs)
-        if not hasattr(selected_backend, "get_class"):
+            return super().get_attn_backend_cls(selected_backend, attn_selector_config, *args, **kwargs)
+        if not hasattr(attn_selector_config, "_asdict"):
             choose = _cuda_platform().get_attn_backend_cls.__func__
-            return choose(cls, selected_backend, *args, **kwargs)
-        bound = inspect.signature(super().get_attn_backend_cls).bind(selected_backend, *args, **kwargs).arguments
-        asked = bound.pop("attn_selector_config", None)
-        known = inspect.signature(selected_backend.get_class().validate_configuration).parameters
-        config = asked._asdict() if asked is not None else {k: v for k, v in bound.items() if k in known}
+            return choose(cls, selected_backend, attn_selector_config, *args, **kwargs)
         reasons = selected_backend.get_class().validate_configuration(
-            **{**config, "device_capability": cls.get_device_capability()}
+            device_capability=cls.get_device_capability(), **attn_selector_config._asdict()
         )
         if reasons:
             raise ValueError(

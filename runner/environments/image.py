@@ -4,10 +4,8 @@ As for local environments, what releases share is an image of its own, and a rel
 """
 
 import contextlib
-import io
 import re
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +16,10 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from runner.environments import progress, steps
 from runner.environments.base_image import BaseImage, base_image
+from runner.environments.context import dockerfile, pack
 from runner.environments.locks import only_one
 from runner.environments.progress import Say
-from runner.environments.recipe import Layer, Lock, digest, shipped, sources
+from runner.environments.recipe import Edited, Layer, Lock, Recipe, digest
 from runner.environments.venv import interpreter
 from runner.errors import EnvironmentBroken
 from runner.messages import clean
@@ -52,7 +51,7 @@ def ensure_image(client: DockerClient, layer: Layer, *, root: Path = ROOT, say: 
     what = f"image for {layer.title}"
     try:
         base = _base_of(client, layer, root, say)
-        key = digest(base.id, _dockerfile(layer), layer.digest)
+        key = digest(base.id, dockerfile(layer), layer.digest)
         tag = f"{REPOSITORY}:{key}"
         if found := _existing(client, tag, layer):
             return found
@@ -79,10 +78,6 @@ def _base_of(client: DockerClient, layer: Layer, root: Path, say: Say) -> BaseIm
     return BaseImage(name=below.tag, id=below.id, complete=True)
 
 
-def _dockerfile(layer: Layer) -> Path:
-    return shipped("containers/overlay.Dockerfile" if layer.over else "containers/cpu.Dockerfile")
-
-
 def _existing(client: DockerClient, tag: str, layer: Layer) -> Image | None:
     with contextlib.suppress(ImageNotFound):
         return Image(id=str(client.images.get(tag).id), tag=tag, release=layer.release)
@@ -97,11 +92,11 @@ def _build(
     with _scratch(root, key) as scratch:
         wheels = scratch / "wheels"
         wheels.mkdir()
-        if isinstance(layer, Lock) or layer.packages:
+        if not isinstance(layer, Edited):
             _download(layer, scratch, wheels, log, what, say)
         context = scratch / "context.tar"
         say(f"{what}: packing {progress.size(sum(wheel.stat().st_size for wheel in wheels.iterdir()))} for the daemon")
-        _pack(context, layer, wheels)
+        pack(client, context, layer, base.name, wheels)
         shutil.rmtree(wheels)
         try:
             _run_build(client, context, base, tag, key, layer, log, what, say)
@@ -125,7 +120,7 @@ def _scratch(root: Path, key: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _download(layer: Layer, scratch: Path, wheels: Path, log: Path, what: str, say: Say) -> None:
+def _download(layer: Lock | Recipe, scratch: Path, wheels: Path, log: Path, what: str, say: Say) -> None:
     """The wheels that the recipe adds, by the host's pip: its settings and credentials stay out of the daemon."""
     python = scratch / "pip/bin/python"  # a pip of our own: the runner's Python may have none
     steps.run(
@@ -145,22 +140,6 @@ def _download(layer: Layer, scratch: Path, wheels: Path, log: Path, what: str, s
         say=say,
         progress=steps.pip_progress(layer.path) if isinstance(layer, Lock) else lambda _: "",
     )
-
-
-def _pack(context: Path, layer: Layer, wheels: Path) -> None:
-    with tarfile.open(context, "w") as tar:
-        tar.add(_dockerfile(layer), "Dockerfile")
-        tar.add(wheels, "wheels")
-        if isinstance(layer, Lock):
-            tar.add(layer.path, "lock.txt")
-            return
-        text = "".join(f"{package}\n" for package in layer.packages).encode()
-        entry = tarfile.TarInfo("packages.txt")
-        entry.size = len(text)
-        tar.addfile(entry, io.BytesIO(text))
-        tar.add(layer.check, "check.py")
-        for path in sources(layer.plugin):
-            tar.add(path, f"plugin/{path.relative_to(layer.plugin)}")
 
 
 def _run_build(

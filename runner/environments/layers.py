@@ -1,10 +1,14 @@
-"""How a venv is filled: with all that a lock names, or with what is laid over another venv."""
+"""How a venv is filled: with all that a lock names, with what is laid over another venv, or with what replaces it."""
 
+import os
+import shutil
 from pathlib import Path
 
 from runner.environments import steps
+from runner.environments.edits import edits
 from runner.environments.progress import Say
-from runner.environments.recipe import Lock, Recipe
+from runner.environments.recipe import Edited, Lock, Recipe
+from runner.patches import PACKAGE
 
 OVER = "attnmatrix_over.pth"
 _PIP = ("-m", "pip", "install", "--no-deps", "--no-compile", "--no-input")
@@ -30,11 +34,10 @@ def lay(recipe: Recipe, folder: Path, over: Path, *, base: Path, log: Path, what
     venv = [str(base), "-m", "venv", "--without-pip", str(folder)]
     steps.run(venv, log=log, what=f"{what}: making a venv (log: {log})", say=say)
     python = str(folder / "bin/python")
-    if recipe.packages:
-        # Before it finds the others, so that pip leaves those alone.
-        pip = [str(over / "bin/python"), "-m", "pip", "--python", python, *_PIP[2:], "--only-binary=:all:"]
-        names = ", ".join(recipe.packages)
-        steps.run([*pip, *recipe.packages], log=log, what=f"{what}: installing {names}", say=say)
+    # Before it finds the others, so that pip leaves those alone.
+    pip = [str(over / "bin/python"), "-m", "pip", "--python", python, *_PIP[2:], "--only-binary=:all:"]
+    names = ", ".join(recipe.packages)
+    steps.run([*pip, *recipe.packages], log=log, what=f"{what}: installing {names}", say=say)
     find(folder, over)
     steps.run(
         [python, *_PIP, "--no-index", "--no-build-isolation", str(recipe.plugin)],
@@ -42,6 +45,39 @@ def lay(recipe: Recipe, folder: Path, over: Path, *, base: Path, log: Path, what
         what=f"{what}: installing the platform plugin",
         say=say,
     )
+
+
+def edit(edited: Edited, folder: Path, over: Path, *, base: Path, log: Path, what: str, say: Say) -> None:
+    """A venv with the vllm package of the venv `over`, of which the candidate has replaced files.
+
+    Files that are the same are the same on the disk too: hard links, of which none is ever written through.
+    """
+    venv = [str(base), "-m", "venv", "--without-pip", str(folder)]
+    steps.run(venv, log=log, what=f"{what}: making a venv (log: {log})", say=say)
+    source, target = site_packages(over), site_packages(folder)
+
+    def read(name: str) -> bytes | None:
+        path = source / name
+        return path.read_bytes() if path.is_file() else None
+
+    changed = edits(edited.candidate, read)
+    say(f"{what}: {len(changed)} files differ from vllm {edited.over.release}")
+    for part in (source / PACKAGE, *source.glob(f"{PACKAGE}*.dist-info")):
+        shutil.copytree(part, target / part.name, copy_function=_link, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, data in changed.items():
+        path = target / name
+        path.unlink(missing_ok=True)  # first: it is a link to the release's own
+        if data is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    find(folder, over)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
 
 
 def find(folder: Path, over: Path) -> None:

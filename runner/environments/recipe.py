@@ -1,16 +1,18 @@
-"""What an environment is made from, layer by layer: a lock, and a release of vLLM with our plugin; and its digest."""
+"""What an environment is made from, layer by layer: a lock, a release with our plugin, a candidate; and the digest."""
 
-import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner.candidates import digest_of
 from runner.errors import UsageError
 from runner.matrix import Matrix
+from runner.model import Candidate, CandidateKind
 
 _PACKAGE = Path(__file__).parents[1]
 _PYTHON = re.compile(r"^# python: (3\.\d+)$", re.MULTILINE)
 _VERSION = re.compile(r"\d+(\.\d+)+")
+_VLLM = re.compile(r"vllm(-cpu)?==")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +53,8 @@ class Recipe:
     release: str
     """The value of the vllm axis."""
     lock: Path
-    packages: tuple[str, ...] = ()
-    """As `name==version`, without what they depend on; empty where the lock has vLLM too."""
+    packages: tuple[str, ...]
+    """As `name==version`, or the absolute path of a wheel; without what they depend on."""
     plugin: Path
     check: Path
 
@@ -63,7 +65,8 @@ class Recipe:
     @property
     def digest(self) -> str:
         """Of all of it: what results record, and the same for a venv and an image."""
-        return digest(self.over.digest, *self.packages, self.plugin, self.check)
+        packages = (Path(one) if is_wheel(one) else one for one in self.packages)
+        return digest(self.over.digest, *packages, self.plugin, self.check)
 
     @property
     def title(self) -> str:
@@ -81,7 +84,41 @@ class Recipe:
         return self.release if _VERSION.fullmatch(self.release) else "any"
 
 
-Layer = Lock | Recipe
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edited:
+    """A release of which a candidate, a patch or a checkout, replaces files of the vllm package."""
+
+    candidate: Candidate
+    over: Recipe
+
+    @property
+    def release(self) -> str:
+        return self.candidate.name
+
+    @property
+    def digest(self) -> str:
+        return digest(self.over.digest, self.candidate.kind, self.candidate.digest)
+
+    @property
+    def title(self) -> str:
+        """What messages call the environment."""
+        return f"candidate {self.release} ({self.candidate.kind} over vllm {self.over.release})"
+
+    @property
+    def python(self) -> str:
+        return self.over.python
+
+    @property
+    def check(self) -> Path:
+        return self.over.check
+
+    @property
+    def expected(self) -> str:
+        """It keeps the version of the release, by which the cases know its API."""
+        return self.over.expected
+
+
+Layer = Lock | Recipe | Edited
 """What can be built: each over the one that its `over` names, which all that are over the same one share."""
 
 
@@ -91,7 +128,7 @@ def shipped(relative: str) -> Path:
     return bundled if bundled.exists() else _PACKAGE.parent / relative
 
 
-def recipe_for(chart: Matrix, release: str) -> Recipe:
+def recipe_for(chart: Matrix, release: str) -> Recipe | Edited:
     """The recipe of one value of the vllm axis; UsageError where the matrix or its lock does not have it."""
     if release not in chart.environments:
         known = ", ".join(chart.environments) or "none"
@@ -100,23 +137,30 @@ def recipe_for(chart: Matrix, release: str) -> Recipe:
     lock = next((path for path in (Path(spec.lock), shipped(spec.lock)) if path.is_file()), None)
     if lock is None:
         raise UsageError(f"{spec.lock}: no such lock, which the matrix names for vllm {release}: correct environments:")
-    return Recipe(
-        release=release,
+    candidate = spec.candidate
+    made = Recipe(
+        release=candidate.over if candidate else release,
         lock=lock,
         packages=spec.packages,
         plugin=shipped("plugin"),
         check=shipped("containers/check.py"),
     )
+    if candidate is None:
+        return made
+    if candidate.kind is CandidateKind.WHEEL:
+        others = (one for one in spec.packages if not _VLLM.match(one))
+        return replace(made, release=release, packages=(str(Path(candidate.path).absolute()), *others))
+    return Edited(candidate=candidate, over=made)
+
+
+def is_wheel(package: str) -> bool:
+    """Whether one of a recipe's packages is a file of this machine."""
+    return package.endswith(".whl")
 
 
 def digest(*parts: str | Path) -> str:
     """Sixteen hex digits over texts, files and folders; the same sources give the same digest on every machine."""
-    sha = hashlib.sha256()
-    for part in parts:
-        for name, data in _contents(part):
-            for piece in (name.encode(), data):
-                sha.update(len(piece).to_bytes(8, "big") + piece)  # with its length: no two lists run into one
-    return sha.hexdigest()[:16]
+    return digest_of(pair for part in parts for pair in _contents(part))
 
 
 def _contents(part: str | Path) -> list[tuple[str, bytes]]:

@@ -71,8 +71,8 @@ ENOUGH = "2 * n + max(t - 2 * n, 0) // c"
 """The most virtual batches of n requests and t tokens: two for each, and one more for each further c tokens."""
 
 BY_ROWS = f"""n = vllm_config.scheduler_config.max_num_seqs
-    t, c = self.max_num_batched_tokens, kv_cache_spec.attention_chunk_size
-    max_num_reqs = {ENOUGH}"""
+    t, c = self.max_num_batched_tokens, getattr(kv_cache_spec, "attention_chunk_size", None)
+    max_num_reqs = {ENOUGH} if c else n"""
 COPIED = "self.paged_kv_last_page_len.copy_to_gpu(num_reqs)"
 PAST_THE_END = f"""{COPIED}
     last = self.paged_kv_last_page_len.np
@@ -81,7 +81,7 @@ PAST_THE_END = f"""{COPIED}
 CORRECTIONS: dict[str, tuple[Edit, ...]] = {
     "": (),
     "sized by virtual batches": (Edit(INIT, SEQS, BY_ROWS),),
-    "sized by virtual batches, short by one": (Edit(INIT, SEQS, f"{BY_ROWS} - 1"),),
+    "sized by virtual batches, short by one": (Edit(INIT, SEQS, BY_ROWS.replace(ENOUGH, f"{ENOUGH} - 1")),),
     "indices short by one": (Edit(INIT, INDICES, "max_num_pages - 1, dtype=torch.int32"),),
     "an array is written past its end": (Edit(TABLES, COPIED, PAST_THE_END),),
 }

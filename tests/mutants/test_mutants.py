@@ -11,19 +11,30 @@ from tests.mutants.mutants import Mutant
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(600), pytest.mark.xdist_group("mutants")]
 
+FOUND_ELSEWHERE = ("test_batches_that_vllm_makes_up_fit_and_are_right", "test_random_batches_fit_and_are_right")
+"""The cases that find the same overflows by other batches."""
+UNWATCHED = "test_each_layer_has_the_builder_of_its_kind"
+"""Builds for another purpose, and watches no buffer: what a stand-in raises is `missing` there."""
+
 RED = {
     "": {
         "test_paged_kv_buffers_hold_the_worst_batches",
         "test_draft_mask_has_a_row_for_each_window",
         "test_prefill_lengths_have_an_entry_for_each_row",
         "test_builder_buffers_hold_the_worst_batches",
+        *FOUND_ELSEWHERE,
     },
     "sized by virtual batches": set(),
-    "sized by virtual batches, short by one": {"test_paged_kv_buffers_hold_the_worst_batches"},
-    "indices short by one": {"test_paged_kv_buffers_hold_batches_without_a_split"},
+    "sized by virtual batches, short by one": {"test_paged_kv_buffers_hold_the_worst_batches", *FOUND_ELSEWHERE},
+    "indices short by one": {
+        "test_paged_kv_buffers_hold_batches_without_a_split",
+        "test_paged_kv_buffers_hold_the_worst_batches",
+        UNWATCHED,
+    },
     "an array is written past its end": {
         "test_paged_kv_buffers_hold_batches_without_a_split",
         "test_paged_kv_buffers_hold_the_worst_batches",
+        *FOUND_ELSEWHERE,
     },
 }
 """The cases that may be red without a mutant: what vLLM is known for, and what a correction is made to show."""
@@ -50,7 +61,7 @@ def test_without_a_mutant_only_the_known_is_red(cases: Cases) -> None:
         verdicts = cases.baseline([cell], correction)[cell]
         red = {case: v for case, v in verdicts.items() if v["state"] != "pass"}
         assert red.keys() <= RED[correction], f"{cell}, {correction or 'as released'}: {red}"
-        assert all(v["state"] == "overflow" for v in red.values()), red
+        assert all(v["state"] == "overflow" for case, v in red.items() if case != UNWATCHED), red
 
 
 def test_the_page_speaks_of_these_mutants_only() -> None:

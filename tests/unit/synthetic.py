@@ -50,6 +50,7 @@ def cell(state: State = State.PASS, *cases: CaseResult, **fields) -> CellResult:
             "gpu": "",
             "driver": "",
             "recipe_digest": "",
+            "candidate": "",
             "cases_digest": "",
         },
         resolved={"backend": "FLASHINFER"},

@@ -53,11 +53,13 @@ def test_runner_without_a_command_runs_with_these_defaults(session: FakeSession)
 
 def test_every_option_of_a_run_arrives(session: FakeSession) -> None:
     line = "--matrix m.yaml --filter sm100 -f k3 --tier quick --shard 2/4 --engine local --jobs 3 --timeout 9.5"
+    line += " --candidate fix=a.patch --candidate mine=b@0.32.0"
     assert cli.main([*line.split(), "--out", "here", "--json", "--no-known", "-vv", "-q"]) == 0
     assert session.asked == [
         RunOptions(
             matrix=Path("m.yaml"),
             filters=("sm100", "k3"),
+            candidates=("fix=a.patch", "mine=b@0.32.0"),
             tier="quick",
             shard=Shard(2, 4),
             engine=EngineName.LOCAL,

@@ -110,6 +110,7 @@ def test_the_facts_of_a_cell_arrive_in_its_outcome(bench: Bench) -> None:
         "gpu": "",
         "driver": "",
         "recipe_digest": "",
+        "candidate": "",
         "cases_digest": "",
     }
     assert [type(event) for event in bench.events] == [

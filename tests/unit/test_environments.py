@@ -1,5 +1,6 @@
 """Environments: real venvs and a real pip, with a lock of one tiny wheel and no network."""
 
+import io
 import json
 import os
 import re
@@ -20,12 +21,13 @@ from typing import Any
 import pytest
 import requests
 import urllib3
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-from runner import matrix
+from runner import candidates, matrix
 from runner.environments import base_image, daemon, image, inventory, locks, recipe, steps, venv
-from runner.environments.recipe import Recipe
+from runner.environments.recipe import Edited, Recipe
 from runner.errors import EnvironmentBroken, MachineError, UsageError
+from runner.model import Candidate, CandidateKind
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON_OF_LOCK = f"# python: {THIS}\n"
@@ -45,10 +47,25 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 """
 PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 CHECK = """
-import json, sys, tiny, tiny_plugin, release
-assert sys.argv[1] in ("any", release.version), f"this must be {sys.argv[1]}"
+import json, sys, tiny, tiny_plugin, vllm
+assert sys.argv[1] in ("any", vllm.__version__), f"this must be {sys.argv[1]}"
 print("a remark of an import")
-print(json.dumps({"vllm": release.version}))
+print(json.dumps({"vllm": vllm.__version__}))
+"""
+
+
+SIZES = "rows = 4\npages = 16\n"
+PATCH = """\
+--- a/vllm/sizes.py
++++ b/vllm/sizes.py
+@@ -1,2 +1,2 @@
+-rows = 4
++rows = 8
+ pages = 16
+--- a/vllm/old.py
++++ b/vllm/new/name.py
+rename from vllm/old.py
+rename to vllm/new/name.py
 """
 
 
@@ -68,14 +85,15 @@ def write_tiny(source: Path) -> Recipe:
     wheels.mkdir(parents=True)
     write_wheel(wheels, "tiny", "1.0", {"tiny.py": "value = 1\n"})
     for version in ("1.0", "2.0"):
-        write_wheel(wheels, "release", version, {"release.py": f"version = '{version}'\n"})
+        files = {"vllm/__init__.py": f"__version__ = '{version}'\n", "vllm/sizes.py": SIZES, "vllm/old.py": ""}
+        write_wheel(wheels, "vllm", version, files)
     plugin = source / "plugin"
     plugin.mkdir()
     (plugin / "backend.py").write_text(BACKEND)
     (plugin / "pyproject.toml").write_text(PYPROJECT)
     (source / "lock.txt").write_text(PYTHON_OF_LOCK + "tiny==1.0\n")
     (source / "check.py").write_text(CHECK)
-    lock, packages = source / "lock.txt", ("release==1.0",)
+    lock, packages = source / "lock.txt", ("vllm==1.0",)
     return Recipe(release="1.0", lock=lock, packages=packages, plugin=plugin, check=source / "check.py")
 
 
@@ -133,7 +151,7 @@ def test_an_environment_is_built_once_then_reused_and_built_again_when_it_is_bro
     shared, listed = inventory.local(root)
     assert (listed.state, listed.release, listed.bytes > 0) == ("whole", "1.0", True)
     assert (shared.state, shared.release, Path(shared.name).name) == ("whole", "", listed.over)
-    next(built.python.parents[1].rglob("release.py")).unlink()
+    next(built.python.parents[1].rglob("sizes.py")).unlink()
     assert [one.state for one in inventory.local(root)] == ["whole", "broken"]
     again = venv.ensure_local(tiny, root=root, say=said.append)
     assert any("broken, building it again" in line for line in said)
@@ -150,9 +168,9 @@ def run_python(environment: venv.LocalEnvironment, code: str) -> str:
 def test_releases_share_what_the_lock_names_and_nothing_else(tiny: Recipe, root: Path) -> None:
     first = venv.ensure_local(tiny, root=root, say=lambda _: None)
     said: list[str] = []
-    second = venv.ensure_local(replace(tiny, release="2.0", packages=("release==2.0",)), root=root, say=said.append)
+    second = venv.ensure_local(replace(tiny, release="2.0", packages=("vllm==2.0",)), root=root, say=said.append)
     assert not [line for line in said if "what releases share" in line], "the shared part is there already"
-    code = "import release, tiny, importlib.metadata as m; print(release.version, m.version('release'), tiny.__file__)"
+    code = "import vllm, tiny, importlib.metadata as m; print(vllm.__version__, m.version('vllm'), tiny.__file__)"
     assert (
         run_python(first, code) == f"1.0 1.0 {first.place.parent / first.over}/lib/python{THIS}/site-packages/tiny.py"
     )
@@ -165,7 +183,7 @@ def test_what_is_laid_over_comes_first_also_for_metadata(tiny: Recipe, root: Pat
     """As where a release wants another version of something that the lock names."""
     wheels = tiny.lock.parent / "wheels"
     write_wheel(wheels, "tiny", "1.5", {"tiny.py": "value = 1.5\n"})
-    over = replace(tiny, packages=("release==1.0", "tiny==1.5"))
+    over = replace(tiny, packages=("vllm==1.0", "tiny==1.5"))
     found = venv.ensure_local(over, root=root, say=lambda _: None)
     code = "import tiny, importlib.metadata as m; print(tiny.value, m.version('tiny'))"
     assert run_python(found, code) == "1.5 1.5"
@@ -176,7 +194,128 @@ def test_what_is_laid_over_comes_first_also_for_metadata(tiny: Recipe, root: Pat
 
 def test_a_release_that_is_another_one_than_it_says_is_never_seen(tiny: Recipe, root: Path) -> None:
     with pytest.raises(EnvironmentBroken, match=r"this must be 1\.0"):
-        venv.ensure_local(replace(tiny, packages=("release==2.0",)), root=root, say=lambda _: None)
+        venv.ensure_local(replace(tiny, packages=("vllm==2.0",)), root=root, say=lambda _: None)
+
+
+@pytest.fixture
+def patched(tiny: Recipe, tmp_path: Path) -> Edited:
+    path = tmp_path / "fix.patch"
+    path.write_text(PATCH)
+    digest = candidates.digest_of([("", PATCH.encode())])
+    made = Candidate(name="fix", kind=CandidateKind.PATCH, path=str(path), over="1.0", digest=digest)
+    return Edited(candidate=made, over=tiny)
+
+
+STATE = (
+    "import importlib.util as u, vllm.sizes as s; "
+    "print(s.rows, s.pages, bool(u.find_spec('vllm.old')), bool(u.find_spec('vllm.new')), s.__file__)"
+)
+
+
+def test_a_patch_is_laid_over_its_release_and_leaves_that_alone(patched: Edited, root: Path) -> None:
+    found = venv.ensure_local(patched, root=root, say=lambda _: None)
+    release = venv.whole(root / found.over)
+    assert release
+    site = f"lib/python{THIS}/site-packages/vllm"
+    assert run_python(found, STATE) == f"8 16 False True {found.python.parents[1]}/{site}/sizes.py"
+    assert run_python(release, STATE) == f"4 16 True False {release.python.parents[1]}/{site}/sizes.py"
+    assert (found.release, found.versions) == ("fix", {"vllm": "1.0"})
+    same = [(environment.python.parents[1] / site / "__init__.py").stat().st_ino for environment in (found, release)]
+    assert same[0] == same[1], "what did not change takes no room twice"
+    code = "import importlib.metadata as m; print(m.version('vllm'), [d.name for d in m.distributions()].count('tiny'))"
+    assert run_python(found, code) == "1.0 1"
+
+
+def test_a_patch_for_another_release_says_which_hunk_does_not_apply(patched: Edited, root: Path) -> None:
+    text = PATCH.replace("-rows = 4", "-rows = 5")
+    Path(patched.candidate.path).write_text(text)
+    other = replace(patched, candidate=replace(patched.candidate, digest=candidates.digest_of([("", text.encode())])))
+    with pytest.raises(UsageError) as caught:
+        venv.ensure_local(other, root=root, say=lambda _: None)
+    assert str(caught.value).startswith(
+        f"--candidate fix: {patched.candidate.path} does not fit vLLM 1.0: hunk 1 of vllm/sizes.py, @@ -1,2 +1,2 @@, "
+        "does not apply: line 1 should be 'rows = 5', and there is 'rows = 4'"
+    )
+    assert not [name for name in folders(root) if name.startswith("vllm-fix")]
+
+
+def test_a_candidate_that_changes_under_a_run_is_noticed(patched: Edited, root: Path) -> None:
+    Path(patched.candidate.path).write_text(PATCH.replace("+rows = 8", "+rows = 9"))
+    with pytest.raises(UsageError, match="has changed since the run began"):
+        venv.ensure_local(patched, root=root, say=lambda _: None)
+
+
+def test_a_checkout_is_laid_over_its_release(tiny: Recipe, root: Path, tmp_path: Path) -> None:
+    package = tmp_path / "checkout/vllm"
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "__init__.py").write_text("__version__ = '1.0'\nmine = True\n")
+    (package / "added.py").write_text("value = 1\n")
+    (package / "_version.py").write_text("__version__ = 'of another time'\n")
+    (package / "_C.abi3.so").write_bytes(b"built for something else")
+    digest = candidates.digest_of(
+        (name, path.read_bytes()) for name, path in candidates.checkout_files(tmp_path / "checkout").items()
+    )
+    made = Candidate(
+        name="mine", kind=CandidateKind.CHECKOUT, path=str(tmp_path / "checkout"), over="1.0", digest=digest
+    )
+    found = venv.ensure_local(Edited(candidate=made, over=tiny), root=root, say=lambda _: None)
+    code = (
+        "import vllm, vllm.added, vllm.sizes, os; print(vllm.mine, sorted(os.listdir(os.path.dirname(vllm.__file__))))"
+    )
+    files = "['__init__.py', '__pycache__', 'added.py', 'old.py', 'sizes.py']"
+    assert run_python(found, code) == f"True {files}"
+
+
+def test_a_wheel_takes_the_place_of_the_release(tiny: Recipe, root: Path, tmp_path: Path) -> None:
+    write_wheel(tmp_path, "vllm", "1.1", {"vllm/__init__.py": "__version__ = '1.1'\n"})
+    wheel = tmp_path / "vllm-1.1-py3-none-any.whl"
+    made = replace(tiny, release="mine", packages=(str(wheel),))
+    found = venv.ensure_local(made, root=root, say=lambda _: None)
+    assert found.versions == {"vllm": "1.1"}
+    before = made.digest
+    write_wheel(tmp_path, "vllm", "1.1", {"vllm/__init__.py": "__version__ = '1.1'  # built again\n"})
+    assert made.digest != before
+
+
+def test_the_image_of_a_patch_adds_what_it_changes(
+    patched: Edited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "NEEDED_BYTES", 0)
+    monkeypatch.setattr(image, "NEEDED_BYTES_OVER", 0)
+    monkeypatch.setattr(image, "_download", download)
+    daemon_ = client(present={MADE_HERE: "sha256:base"})
+    daemon_.api = FakeBuilds(daemon_.images)
+    daemon_.images.prune = lambda filters: {}
+    site = f"lib/python{THIS}/site-packages"
+    files = {f"/opt/vllm/{site}/vllm/sizes.py": SIZES, f"/opt/vllm/{site}/vllm/old.py": ""}
+    created, removed = [], []
+
+    def get_archive(path: str) -> tuple[list[bytes], dict[str, Any]]:
+        if path not in files:
+            raise NotFound("none")
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w") as tar:
+            entry = tarfile.TarInfo(Path(path).name)
+            entry.size = len(files[path])
+            tar.addfile(entry, io.BytesIO(files[path].encode()))
+        return [made.getvalue()], {}
+
+    def create(name: str) -> Any:
+        created.append(name)
+        return SimpleNamespace(get_archive=get_archive, remove=lambda: removed.append(name))
+
+    daemon_.containers = SimpleNamespace(create=create)
+    found = image.ensure_image(daemon_, patched, root=tmp_path / "images", say=lambda _: None)
+    _, release, own = daemon_.api.builds
+    assert own["buildargs"]["BASE_IMAGE"] == release["tag"]
+    assert (own["buildargs"]["EXPECTED"], own["labels"]) == ("1.0", {image.RELEASE: "fix"})
+    assert found == image.Image(id="sha256:3", tag=own["tag"], release="fix")
+    assert created == removed == [release["tag"]], "what was made to read from is gone"
+    assert own["files"].keys() == {
+        "Dockerfile", "check.py", "gone.txt", f"files/{site}/vllm/sizes.py", f"files/{site}/vllm/new/name.py",
+    }  # fmt: skip
+    assert own["files"][f"files/{site}/vllm/sizes.py"] == SIZES.replace("rows = 4", "rows = 8")
+    assert own["files"]["gone.txt"] == f"{site}/vllm/old.py\n"
 
 
 def test_what_releases_share_can_be_built_again_under_them(tiny: Recipe, root: Path) -> None:
@@ -370,7 +509,7 @@ def test_the_digest_is_over_all_that_is_built_from_and_nothing_else(tiny: Recipe
         change.write_text(change.read_text() + "\n# changed\n")
         assert key() != before
     (tiny.plugin / "new.py").touch()
-    assert replace(tiny, packages=("release==2.0",)).digest != key()
+    assert replace(tiny, packages=("vllm==2.0",)).digest != key()
     assert recipe.digest("ab", "c") != recipe.digest("a", "bc")
 
 
@@ -464,7 +603,7 @@ def stages(dockerfile: Path) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["cpu", "cuda", "overlay"])
+@pytest.mark.parametrize("name", ["cpu", "cuda", "overlay", "candidate"])
 def test_a_dockerfile_takes_its_base_from_outside_and_ends_as_nobody(project: Path, name: str) -> None:
     found = stages(project / f"containers/{name}.Dockerfile")
     assert found[0] == ["ARG BASE_IMAGE"]
@@ -568,7 +707,7 @@ class FakeBuilds:
 
 def download(layer: recipe.Layer, scratch: Path, wheels: Path, *_: object) -> None:
     """Instead of pip, which would first be made a venv."""
-    named = "tiny" if isinstance(layer, recipe.Lock) else "release"
+    named = "tiny" if isinstance(layer, recipe.Lock) else "vllm"
     shutil.copy(scratch.parents[1] / f"source/wheels/{named}-1.0-py3-none-any.whl", wheels)
 
 
@@ -590,12 +729,12 @@ def test_an_image_is_built_on_that_of_what_releases_share(
     assert found == image.Image(id="sha256:2", tag=own["tag"], release="1.0")
     assert shared["files"].keys() == {"Dockerfile", "lock.txt", "wheels/tiny-1.0-py3-none-any.whl"}
     assert own["files"].keys() == {
-        "Dockerfile", "packages.txt", "wheels/release-1.0-py3-none-any.whl", "check.py",
+        "Dockerfile", "packages.txt", "wheels/vllm-1.0-py3-none-any.whl", "check.py",
         "plugin/backend.py", "plugin/pyproject.toml",
     }  # fmt: skip
-    assert own["files"]["packages.txt"] == "release==1.0\n"
+    assert own["files"]["packages.txt"] == "vllm==1.0\n"
     again = image.ensure_image(
-        daemon_, replace(tiny, release="2.0", packages=("release==2.0",)), root=tmp_path / "images", say=lambda _: None
+        daemon_, replace(tiny, release="2.0", packages=("vllm==2.0",)), root=tmp_path / "images", say=lambda _: None
     )
     assert len(daemon_.api.builds) == 3, "the shared one is built once"
     assert again.id == "sha256:3"

@@ -1,0 +1,92 @@
+"""A patch is really what the cells import: the whole line with one that gives FlashInfer's builder more rows."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
+
+# vLLM 0.32.0 sizes its paged-KV buffers by max_num_seqs. One request of 36,000 tokens over chunks of 64 makes most
+# virtual batches if its step begins at the last token of a chunk: 36000 - 63 tokens, 2 + (36000 - 63 - 2) // 64 = 563.
+ENOUGH = """\
+--- a/vllm/v1/attention/backends/flashinfer.py
++++ b/vllm/v1/attention/backends/flashinfer.py
+@@ -773,7 +773,7 @@
+         max_num_pages_per_req = cdiv(
+             self.model_config.max_model_len, self.kv_cache_spec.block_size
+         )
+-        max_num_reqs = vllm_config.scheduler_config.max_num_seqs
++        max_num_reqs = 563
+         self.max_num_reqs = max_num_reqs
+         max_num_pages = max_num_reqs * max_num_pages_per_req
+         # Persistent uniform masks keep stable addresses for CUDA graphs.
+"""
+FILTERS = ["--filter", "flashinfer,solo,c64,k0,sm80"]
+
+
+def runner(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "runner", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+
+
+def results(out: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((out / "results.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    folder = tmp_path_factory.mktemp("fixed")
+    (folder / "fix.patch").write_text(ENOUGH)
+    candidate = f"fix={folder / 'fix.patch'}@0.32.0"
+    done = runner("--engine", "local", "-q", "--out", str(folder / "run"), "--candidate", candidate, *FILTERS)
+    assert (folder / "run/results.json").exists(), done.stderr
+    (folder / "fix.patch").unlink()  # the run directory has it
+    return done.returncode, folder / "run"
+
+
+def test_a_patch_that_gives_enough_rows_passes_where_the_release_overflows(fixed: tuple[int, Path]) -> None:
+    code, out = fixed
+    assert code == 0
+    assert {row["id"]: row["verdict"] for row in results(out)} == {
+        "fix-flashinfer-sm80-hybrid_on-k0-c64-solo": "pass",
+        "fix-flashinfer-sm80-hybrid_off-k0-c64-solo": "pass",
+    }
+    for row in results(out):
+        assert row["environment"]["vllm"] == "0.32.0"
+        assert row["environment"]["candidate"].startswith(f"patch {out}/candidates/fix.patch ")
+
+
+def test_one_row_less_is_caught_and_no_known_issue_hides_it(tmp_path: Path) -> None:
+    (tmp_path / "less.patch").write_text(ENOUGH.replace("= 563", "= 562"))
+    candidate = f"less={tmp_path / 'less.patch'}@0.32.0"
+    done = runner("--engine", "local", "-q", "--out", str(tmp_path / "run"), "--candidate", candidate, *FILTERS)
+    assert done.returncode == 1, done.stderr
+    for row in results(tmp_path / "run"):
+        assert row["verdict"] == "overflow"
+        assert {(o["buffer"], o["required"], o["allocated"]) for o in row["overflow"]} == {
+            ("paged_kv_indptr", 564, 563)
+        }
+
+
+def test_its_repro_line_shows_it_again(fixed: tuple[int, Path]) -> None:
+    line = results(fixed[1])[0]["repro"]
+    done = runner(*shlex.split(line)[1:], "--engine", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "vllm-fix-" in done.stdout.splitlines()[0], "the candidate's own environment"
+
+
+def test_a_patch_that_does_not_apply_ends_the_run_with_the_hunk(tmp_path: Path) -> None:
+    (tmp_path / "fix.patch").write_text(ENOUGH.replace("config.max_num_seqs", "config.max_num_sequences"))
+    candidate = f"fix={tmp_path / 'fix.patch'}@0.32.0"
+    done = runner("--engine", "local", "-q", "--out", str(tmp_path / "run"), "--candidate", candidate, *FILTERS)
+    assert done.returncode == 2
+    where = "hunk 1 of vllm/v1/attention/backends/flashinfer.py, @@ -773,7 +773,7 @@"
+    assert f"does not fit vLLM 0.32.0: {where}, does not apply: line 776 should be" in done.stderr
+    assert "Traceback" not in done.stderr
