@@ -45,6 +45,8 @@ def lengths_of(auditor: extents.Auditor, named: Named) -> extents.Measured | Non
         return None  # it raised: the case about the builder's buffers says where
     assert built.metadata is not None, f"{named.name}: the builder raised, which trtllm-gen's path never did"
     if not hasattr(built.metadata.prefill, NAME):
+        if vllm_api.VERSION < (0, 11, 0):
+            return None  # until then vLLM looks at the longest sequence, too
         got = type(built.metadata.prefill).__name__
         raise Substituted(f"{named.name}: asked for prefill by trtllm-gen, which takes {NAME}, got {got}")
     lengths = extents.read(getattr(built.metadata.prefill, NAME))

@@ -34,13 +34,13 @@ _PLACE = st.integers(0, 4 * _NEAR * _MULTIPLES - 1)
 """Which end to be near, how far from it, and which multiple of it: one number, as drawing costs more than building."""
 
 
-def drawn(load: Load, spec_k: int, chunk: int, seed: int) -> list[Batch]:
+def drawn(load: Load, spec_k: int, chunk: int, seed: int, *, by_v1_only: int = 0) -> list[Batch]:
     """The batches of a seed, the same in every process. Not shrunk: what a case finds, it cuts down itself."""
     found: list[Batch] = []
 
     @hypothesis.seed(seed)
     @SETTINGS
-    @hypothesis.given(steps(load, spec_k, chunk))
+    @hypothesis.given(steps(load, spec_k, chunk, by_v1_only))
     def keep(batch: Batch) -> None:
         found.append(batch)
 
@@ -53,8 +53,10 @@ def warm() -> None:
     drawn(Load("warm", 1, 1, 2, 1, 1, 1, 1, ""), 0, 1, 0)
 
 
-def steps(load: Load, spec_k: int, chunk: int) -> st.SearchStrategy[Batch]:
+def steps(load: Load, spec_k: int, chunk: int, by_v1_only: int = 0) -> st.SearchStrategy[Batch]:
     """Steps of 1 .. max_num_seqs requests, in the order of one of vLLM's model runners.
+
+    `by_v1_only`: in a release that has only the V1 one, the most tokens of a request that it takes for a decode.
 
     Of a request, the end of its sequence is drawn, and its tokens in this step: one, a verify window, or up to another
     place; as many as are left for it.
@@ -77,13 +79,15 @@ def steps(load: Load, spec_k: int, chunk: int) -> st.SearchStrategy[Batch]:
                 tokens = (1, 1 + spec_k)[size] if size < 2 else max(place(until, length), 1)
                 formed.append((min(tokens, length, left), length))
                 left -= formed[-1][0]
-        return _in_an_order(formed, spec_k, sorts_by_length=sorts_by_length)
+        return _in_an_order(formed, by_v1_only or 1 + spec_k, sorts_by_length=sorts_by_length)
 
     request, most = st.tuples(_PLACE, st.integers(0, 3), _PLACE), limits.max_num_seqs
-    return st.builds(step, st.lists(request, min_size=1 + most // 4, max_size=most), st.booleans())
+    return st.builds(
+        step, st.lists(request, min_size=1 + most // 4, max_size=most), st.just(False) if by_v1_only else st.booleans()
+    )
 
 
-def _in_an_order(requests: Requests, spec_k: int, *, sorts_by_length: bool) -> Batch:
+def _in_an_order(requests: Requests, window: int, *, sorts_by_length: bool) -> Batch:
     """Decodes and short extends, then long extends, then new prompts; or (the V2 runner) full windows, then by length.
 
     Source (0.32.0): `reorder_batch_to_split_decodes_and_prefills`, and `sort_batch_req_ids` of the V2 model runner.
@@ -92,7 +96,7 @@ def _in_an_order(requests: Requests, spec_k: int, *, sorts_by_length: bool) -> B
     def region(request: tuple[int, int]) -> tuple[int, int]:
         tokens, length = request
         if sorts_by_length:
-            return int(tokens != 1 + spec_k), tokens
-        return 2 if tokens == length else int(tokens > 1 + spec_k), 0
+            return int(tokens != window), tokens
+        return 2 if tokens == length else int(tokens > window), 0
 
     return of(sorted(requests, key=region))

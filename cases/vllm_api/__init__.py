@@ -18,6 +18,7 @@ from vllm.version import __version__
 releases.era_of(__version__)
 try:
     from cases.vllm_api.deployment import (
+        HAS_V2,
         VERSION,
         Deployment,
         build,
@@ -34,6 +35,7 @@ except (ImportError, AttributeError) as error:
     raise releases.unknown(__version__, error) from error
 
 __all__ = [
+    "HAS_V2",
     "NULL_PAGE",
     "VERSION",
     "Deployment",

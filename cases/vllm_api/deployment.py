@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from cases.vllm_api.steps import step_of
 
 VERSION = releases.version_of(__version__)
 """The installed release."""
+HAS_V2 = find_spec("vllm.v1.worker.gpu") is not None
+"""Whether the release has the V2 model runner, which puts the requests of a step in another order."""
 ERA: Any = import_module(f"cases.vllm_api.{releases.era_of(__version__)}")
 
 
