@@ -35,7 +35,9 @@ POLL_S = 0.25  # how soon a slot notices a second Ctrl-C
 CASES_LIMIT = 10_000
 ATTEMPTS = 2
 NO_FACTS = dict.fromkeys(ENVIRONMENT, "")
-_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+_RELEASE = re.compile(r"\d+(\.\d+)+")
+_BUILD = re.compile(r"(\.post\d+)?(\+.*)?$")
+"""What a version has behind the release: a package that was built again, and for what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -306,7 +308,7 @@ class Slot:
             match message:
                 case Ready():
                     versions = message.environment.model_dump()
-                    held = versions["vllm"].partition("+")[0]
+                    held = _BUILD.sub("", versions["vllm"])
                     if held != order.environment and held and _RELEASE.fullmatch(order.environment):
                         raise OrderBroken(
                             f"the environment for vllm {order.environment} holds vllm {held}: its results would carry "

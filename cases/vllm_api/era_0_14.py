@@ -1,13 +1,17 @@
 """Releases 0.14.0 to 0.28.0.
 
-The attention layers live in `vllm.model_executor.layers.attention`; the splitter returns a pair, and FlashInfer's
-metadata has a part for prefills and one for decodes (in the era before: one flat record). The wrapper of the chunked
-layers takes the block size as a third argument until 0.17, which their `__init__` passes: nothing of ours.
+The attention layers live in `vllm.model_executor.layers.attention` (the plain one since 0.16); the splitter returns a
+pair, and FlashInfer's metadata has a part for prefills and one for decodes (in the era before: one flat record). The
+wrapper of the chunked layers takes the block size as a third argument until 0.17, which their `__init__` passes:
+nothing of ours.
 """
 
 from typing import Any
 
-from vllm.model_executor.layers.attention import Attention
+try:
+    from vllm.model_executor.layers.attention import Attention
+except ImportError:  # until 0.15
+    from vllm.attention.layer import Attention
 from vllm.model_executor.layers.attention.chunked_local_attention import ChunkedLocalAttention
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.attention.backends.utils import make_local_attention_virtual_batches

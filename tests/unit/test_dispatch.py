@@ -157,6 +157,12 @@ def test_an_environment_that_holds_another_release_runs_nothing_under_the_wrong_
     assert "holds vllm 0.31.0" in bench.run(order("a"))["a"].infra
 
 
+def test_a_package_that_was_built_again_holds_its_release(bench: Bench) -> None:
+    again = Ready(environment=Versions(vllm="0.32.0.post2+cpu", torch="0", flashinfer="0"), import_s=0.0)
+    bench.engine = FakeEngine(openings=[[again]])
+    assert "holds vllm" not in bench.run(order("a"))["a"].infra
+
+
 def test_what_the_host_knows_of_an_environment_is_in_every_outcome(bench: Bench) -> None:
     outcomes = bench.run(order("a"), facts_of=lambda order: {"recipe_digest": f"of {order.environment}"})
     assert outcomes["a"].environment["recipe_digest"] == "of 0.32.0"
