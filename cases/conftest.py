@@ -120,9 +120,9 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
             deployed = vllm_api.deploy(cell)
         except (Refused, Substituted, Unavailable) as error:
             deployed = error
-        request.config.stash[_DEPLOYED] = (cell, deployed)
         resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
         request.config.stash[_RESOLVED] = {cell.id: resolved}
+        request.config.stash[_DEPLOYED] = (cell, deployed)
     if isinstance(deployed, Exception):
         raise deployed
     assert deployed is not None

@@ -20,35 +20,38 @@ LOOKS = 4
 """Steps of a play in which the keys are also looked up through vLLM's rows."""
 
 
-def test_each_query_token_finds_its_own_keys(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_each_query_token_finds_its_own_keys(
+    cell: Cell, deployment: vllm_api.Deployment, pytestconfig: pytest.Config
+) -> None:
     """Over whole lives: rejected drafts at chunk borders, prefix-cache hits, preemption, blocks that change hands."""
     makers = [kv_lives.with_common_prefixes, kv_lives.crowded]
     if cell.hybrid:  # only then are blocks freed before a request ends
         makers += [kv_lives.at_borders, kv_lives.at_random]
     for make in makers:
-        _judge(cell, deployment, make, overlapped=False)
+        _judge(cell, deployment, make, pytestconfig.getoption("--seed"), overlapped=False)
 
 
 @pytest.mark.cell(hybrid=["on"])
-def test_overlapped_steps_find_their_own_keys(cell: Cell, deployment: vllm_api.Deployment) -> None:
+def test_overlapped_steps_find_their_own_keys(
+    cell: Cell, deployment: vllm_api.Deployment, pytestconfig: pytest.Config
+) -> None:
     """The same where a step is scheduled before the last one's tokens are known, as a GPU deployment does by default.
 
     The scheduler takes drafts for right that are then rejected, and must not free by that.
     """
-    if cell.spec_k and not kv_cache.overlaps_drafts():
-        pytest.skip("this release does not overlap steps with drafts under the hybrid manager")
     for make in (kv_lives.at_borders, kv_lives.crowded):
-        _judge(cell, deployment, make, overlapped=True)
+        _judge(cell, deployment, make, pytestconfig.getoption("--seed"), overlapped=True)
 
 
 def _judge(
     cell: Cell,
     deployment: vllm_api.Deployment,
     make: Callable[[Shape, int], list[Life]],
+    seed: int,
     *,
     overlapped: bool,
 ) -> None:
-    load, seed = cell.load, zlib.crc32(cell.id.encode())
+    load, seed = cell.load, zlib.crc32(f"{seed} {cell.id}".encode())
     shape = kv_lives.shape(cell.chunk, load.block_size, load.max_model_len, cell.spec_k)
     lives, groups = make(shape, seed), len(deployment.groups)
     requests = min(load.max_num_seqs, len(lives), 4)

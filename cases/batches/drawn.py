@@ -79,7 +79,9 @@ def steps(load: Load, spec_k: int, chunk: int, by_v1_only: int = 0) -> st.Search
                 tokens = (1, 1 + spec_k)[size] if size < 2 else max(place(until, length), 1)
                 formed.append((min(tokens, length, left), length))
                 left -= formed[-1][0]
-        return _in_an_order(formed, by_v1_only or 1 + spec_k, sorts_by_length=sorts_by_length)
+        if by_v1_only:
+            return of(sorted(formed, key=lambda request: request[0] > by_v1_only))
+        return _in_an_order(formed, spec_k, sorts_by_length=sorts_by_length)
 
     request, most = st.tuples(_PLACE, st.integers(0, 3), _PLACE), limits.max_num_seqs
     return st.builds(
@@ -87,7 +89,7 @@ def steps(load: Load, spec_k: int, chunk: int, by_v1_only: int = 0) -> st.Search
     )
 
 
-def _in_an_order(requests: Requests, window: int, *, sorts_by_length: bool) -> Batch:
+def _in_an_order(requests: Requests, spec_k: int, *, sorts_by_length: bool) -> Batch:
     """Decodes and short extends, then long extends, then new prompts; or (the V2 runner) full windows, then by length.
 
     Source (0.32.0): `reorder_batch_to_split_decodes_and_prefills`, and `sort_batch_req_ids` of the V2 model runner.
@@ -96,7 +98,7 @@ def _in_an_order(requests: Requests, window: int, *, sorts_by_length: bool) -> B
     def region(request: tuple[int, int]) -> tuple[int, int]:
         tokens, length = request
         if sorts_by_length:
-            return int(tokens != window), tokens
-        return 2 if tokens == length else int(tokens > window), 0
+            return int(tokens != 1 + spec_k), tokens
+        return 2 if tokens == length else int(tokens > 1 + spec_k), 0
 
     return of(sorted(requests, key=region))

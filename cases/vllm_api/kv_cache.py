@@ -27,8 +27,8 @@ from cases.kv_shadow import Group, Ints
 from cases.kv_worker import Scheduled
 from cases.verdicts import Batch
 
-KNOWN = vllm_api.VERSION >= (0, 10, 1)
-"""Whether requests bring the hashes of their blocks; in 0.10.0 the manager made them itself."""
+KNOWN = vllm_api.VERSION >= (0, 22, 0)
+"""Whether this way to drive a scheduler was looked at in the release: before, what it shows may be of our making."""
 
 
 class Scheduling:
@@ -156,14 +156,6 @@ class Scheduling:
                 pooling_params=None, block_hasher=self._hasher,
             )
         )  # fmt: skip
-
-
-def overlaps_drafts() -> bool:
-    """Whether this release schedules a step with drafts before the last one has reported, with the hybrid manager on.
-
-    EAGLE turns that manager off, and `ngram` waits; the first method that does neither is `ngram_gpu` (0.18.0).
-    """
-    return vllm_api.VERSION >= (0, 18, 0)
 
 
 def rows(deployment: vllm_api.Deployment, batch: Batch, tables: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:

@@ -35,7 +35,8 @@ def kv_layout(config: Any) -> str:
     """The KV cache's axes from the outermost in, in vLLM's letters (B blocks, H heads, N tokens); empty if unknown."""
     resolve = getattr(config.cache_config, "get_resolved_kv_cache_layout", None)
     if resolve is None:  # until 0.28 the backend that was selected last has set it, for the process
-        return str(utils.get_kv_cache_layout()).lower()
+        with set_current_vllm_config(config):
+            return str(utils.get_kv_cache_layout()).lower()
     return str(resolve().name.lower())
 
 
