@@ -1,4 +1,4 @@
-"""What an emulated cell costs with all its cases: medians per backend and per case, over a sample of the default matrix.
+"""What an emulated cell costs with all its cases: medians per backend and per case, over a sample of default cells.
 
     python benchmarks/cells.py [--cells 120] [--jobs 2]
 
