@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner import expectations, outcome
 from runner.errors import MachineError, UsageError
 from runner.matrix import KnownIssue
-from runner.model import ENVIRONMENT, CaseResult, Cell, CellOutcome, CellResult, State, Verdict
+from runner.model import ENVIRONMENT, CaseResult, Cell, CellOutcome, CellResult, How, Overflow, State, Verdict
 from runner.plan import Planned
 
 NAME = "results.json"
@@ -56,7 +56,7 @@ def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], 
         evidence=found.evidence,
         duration_s=found.duration_s,
         cases=tuple(_case(case) for case in found.cases),
-        overflow=tuple(dict.fromkeys(overflow for case in found.cases for overflow in case.overflow)),
+        overflow=_smallest(overflow for case in found.cases for overflow in case.overflow),
         repro=repro_of(cell),
         environment=blank | dict(found.environment),
         resolved=dict(found.resolved),
@@ -131,3 +131,13 @@ def write_atomically(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise MachineError(f"{path}: cannot be written ({error.strerror}): make room, or give --out DIR") from None
+
+
+def _smallest(overflows: Iterable[Overflow]) -> tuple[Overflow, ...]:
+    """Of what several cases found in one buffer and in one way, that with the fewest query tokens."""
+    best: dict[tuple[str, How], Overflow] = {}
+    for found in overflows:
+        key = (found.buffer, found.how)
+        if key not in best or sum(found.batch.query_lens) < sum(best[key].batch.query_lens):
+            best[key] = found
+    return tuple(best.values())

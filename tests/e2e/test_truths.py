@@ -73,13 +73,13 @@ def test_cumulative_kv_lengths_are_short_without_a_word_on_the_sm100_family(
 
 @pytest.mark.parametrize("arch", ["sm90", "sm120"])
 def test_xqa_mask_has_one_row_for_two_decodes(naked: tuple[int, list[dict[str, Any]]], arch: str) -> None:
-    for id_, found in overflows(naked[1], arch=arch, spec_k=3).items():
+    # k = 3: a verify window cut 2 + 2 around position 64; k = 2: the last four tokens of a prompt, cut there as well,
+    # are two rows of a length that decodes (a window of three is cut unevenly, and its ragged mask is built in full)
+    chosen = overflows(naked[1], arch=arch, spec_k=3) | overflows(naked[1], arch=arch, spec_k=2)
+    for id_, found in chosen.items():
         (mask,) = [o for o in found if o["buffer"] == "xqa_draft_mask"]
         assert (mask["required"], mask["allocated"], mask["how"]) == (2, 1, "short"), id_
         assert mask["batch"] == {"query_lens": [4], "seq_lens": [66]}, id_  # 2 + 2 around position 64
-    # an uneven cut makes ragged windows, whose mask is built in full
-    for id_, found in overflows(naked[1], arch=arch, spec_k=2).items():
-        assert "xqa_draft_mask" not in {o["buffer"] for o in found}, id_
 
 
 def test_what_is_known_is_expected_and_exits_0(tmp_path: Path) -> None:
