@@ -195,12 +195,14 @@ def report(
 
 @app.command()
 def overflows(
-    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/latest.")],
+    run_directories: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run directories; of a cell in several, the last one counts.")
+    ],
 ) -> None:
     """Print, as Markdown, which overflow exists in which release and arch, and how it shows."""
     from runner import session
 
-    raise typer.Exit(session.overflows(run_directory))
+    raise typer.Exit(session.overflows(run_directories))
 
 
 @app.command()

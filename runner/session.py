@@ -77,9 +77,10 @@ def report(run_directory: Path, *, json: bool) -> int:
     return code
 
 
-def overflows(run_directory: Path) -> int:
-    """Print the tables of which overflow exists where; a run with overflows has told so by its own exit code."""
-    output.emit(overflow_tables.render(_read(run_directory)).rstrip())
+def overflows(run_directories: Sequence[Path]) -> int:
+    """Print the tables of which overflow exists where; of a cell in several runs, the last one counts."""
+    rows = {row.id: row for directory in run_directories for row in _read(directory)}
+    output.emit(overflow_tables.render(tuple(rows.values())).rstrip())
     return 0
 
 
