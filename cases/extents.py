@@ -47,6 +47,8 @@ class Auditor:
         self.cell = deployment.cell
         self._start_over()
         self._held: dict[str, tuple[int, Batch]] = {}
+        self.smallest: dict[tuple[str, str], Overflow] = {}
+        """Overflows that were cut down, by buffer and kind."""
 
     def need(self, batch: Batch) -> Need:
         """What a batch asks of the buffers."""
@@ -57,18 +59,19 @@ class Auditor:
         need = self.need(batch)
         # a shared prefix: as many pages as a real step, without as much memory for what maps pages back
         step = vllm_api.step(self.deployment, batch, shared_prefix=shared_prefix)
-        before, metadata = owned.storages(self.builder), None
+        before, metadata = self._storages, None
         try:
             metadata = vllm_api.build(self.deployment, self.builder, step)
-            overflows = tuple(_resized(before, owned.storages(self.builder), need.counts, batch))
+            self._storages = owned.storages(self.builder)
+            overflows = tuple(_resized(before, self._storages, need.counts, batch))
         except OutOfRange as error:
             seen = self._seen_by_guards(step, error)
             overflows = (Overflow(error.buffer, error.required, error.allocated, "silent", batch, seen),)
         except Exception as error:
-            storages = owned.storages(self.builder)
-            raised = _raised(error, storages, need.counts, batch)
+            self._storages = owned.storages(self.builder)
+            raised = _raised(error, self._storages, need.counts, batch)
             # a buffer may have moved before: until 0.10.1 torch fills all of FlashInfer's
-            overflows = (raised,) if raised else tuple(_resized(before, storages, need.counts, batch))
+            overflows = (raised,) if raised else tuple(_resized(before, self._storages, need.counts, batch))
             if not overflows:
                 raise
         if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved
@@ -132,6 +135,8 @@ class Auditor:
     def _start_over(self) -> None:
         """With a fresh builder."""
         self.builder = self.deployment.new_builder()
+        self._storages = owned.storages(self.builder)
+        """Where the builder's buffers were when last looked at."""
         self._guards = Guards(self.builder)
 
     def _seen_by_guards(self, step: Any, error: OutOfRange) -> str:
@@ -217,8 +222,7 @@ def _raised(error: Exception, storages: dict[str, Storage], need: Counts, batch:
     The statement is the innermost one of vLLM, or one in the same file that led to it: a helper that copies into a
     buffer knows it by another name. Only what torch and numpy raise for a wrong size counts, and nothing of ours.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    if not isinstance(error, (ValueError, RuntimeError, IndexError)) or Path(frames[-1].filename).parent == HERE:
+    if not isinstance(error, (ValueError, RuntimeError, IndexError)):
         return None
     allocated = {owned.buffer(name): storage.length for name, storage in storages.items()}
     short = {
@@ -226,6 +230,11 @@ def _raised(error: Exception, storages: dict[str, Storage], need: Counts, batch:
         for buffer, required_for in REQUIRED.items()
         if buffer in allocated and (required := required_for(need)) > allocated[buffer]
     }
+    if not short:
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    if Path(frames[-1].filename).parent == HERE:
+        return None
     inside = next((frame.filename for frame in reversed(frames) if "vllm" in Path(frame.filename).parts), "")
     for frame in reversed(frames):
         statement = _statement(frame) if frame.filename == inside else ""

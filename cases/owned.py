@@ -17,6 +17,9 @@ import torch
 WALKED = ("vllm.v1.attention", "vllm.v1.utils", "vllm.v1.worker.utils", "vllm.utils", "vllm.attention")
 GIVEN = ("vllm.config", "vllm.v1.kv_cache_interface", "vllm.model_executor", "vllm.platforms", "vllm.v1.worker.gpu")
 
+PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
+"""Most attributes are of these, and hold nothing."""
+
 Memory = torch.Tensor | np.ndarray[Any, Any]
 
 
@@ -58,6 +61,8 @@ def _exchange(name: str, value: Any, other: Any, walked: tuple[str, ...], seen: 
     else:
         return value
     for key, item in places:
+        if type(item) in PLAIN:
+            continue
         new = _exchange(f"{name}.{key}" if name else str(key), item, other, walked, seen)
         if new is not item:
             put(key, new)

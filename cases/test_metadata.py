@@ -1,20 +1,24 @@
-"""All that a build returns: the extents and ranges of its tensors, and nothing of the build before."""
+"""All that a build returns, for every backend: the rows by the definition, tensors as long as the batch, nothing older."""
 
 from typing import Any
 
-from cases import batches, extents, metadata, vllm_api
+from cases import batches, extents, kernel_inputs, metadata, vllm_api
 from cases.batches import Named
 from cases.cell import Cell
 from cases.extents import Auditor, Built
 
 
-def test_metadata_has_the_extents_of_its_batch(cell: Cell, auditor: Auditor) -> None:
-    """Every tensor of the metadata has as many entries as the batch has rows, tokens or pages, all in range."""
+def test_kernels_are_told_the_rows_of_the_definition(cell: Cell, auditor: Auditor) -> None:
+    """Query tokens, keys and pages of each row, and every tensor as long as the batch has rows, tokens or pages.
+
+    On large batches and then small ones: nothing of the large may stay.
+    """
     for n in _batches(cell):
         if built := _clean(auditor, n):
             found = metadata.fields(built.metadata, auditor.builder)
             pages = int(extents.read(built.step.block_table_tensor).max()) + 1
-            wrong = list(metadata.wrong(found, built.metadata, built.need, pages))
+            wrong = list(kernel_inputs.wrong(built, auditor.deployment))
+            wrong += metadata.wrong(found, built.metadata, built.need, pages)
             assert not wrong, f"{n.name}: {'; '.join(wrong)}; batch: {n.batch}"
 
 

@@ -32,8 +32,7 @@ def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
         if trouble:
             raise trouble
         return
-    smallest = [shrinking.smallest(o, auditor.cell.chunk, partial(_like, auditor, o)) for o in first.values()]
-    raise Overflowed(smallest, also=words_of(trouble) if trouble else "") from trouble
+    raise Overflowed([_smallest(auditor, o) for o in first.values()], also=words_of(trouble) if trouble else "") from trouble
 
 
 def judge_the_worst(cell: Cell, auditor: extents.Auditor) -> None:
@@ -47,6 +46,14 @@ def _shown(auditor: extents.Auditor, batch: Batch) -> tuple[Overflow, ...]:
     """The overflows of one batch: of the builder as released, or, if there is none, between guard words."""
     built = auditor.build(batch)
     return built.overflows or auditor.silent(built)
+
+
+def _smallest(auditor: extents.Auditor, overflow: Overflow) -> Overflow:
+    """The overflow for a smallest batch: one for all cases of a cell that find the same buffer and kind."""
+    same = (overflow.buffer, overflow.how)
+    if same not in auditor.smallest:
+        auditor.smallest[same] = shrinking.smallest(overflow, auditor.cell.chunk, partial(_like, auditor, overflow))
+    return auditor.smallest[same]
 
 
 def _like(auditor: extents.Auditor, overflow: Overflow, batch: Batch) -> Overflow | None:

@@ -554,8 +554,8 @@ def run_pytest(cases: Path, worker: Worker) -> None:
 
     settings = cases / "pytest.ini"
     options = """
-        --import-mode=importlib --capture=no --tb=short --no-header --no-summary -q
-        -p no:cacheprovider -p no:faulthandler
+        --import-mode=importlib --capture=no --tb=native --no-header --no-summary -q
+        -p no:cacheprovider -p no:faulthandler -p no:logging
     """
     # Only what the cases ask for: no settings, options and plugins that happen to be around.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

@@ -167,7 +167,7 @@ def _as_refusal() -> Iterator[None]:
     """What vLLM raises while it reads a configuration is its reason to refuse it. pydantic's error is a ValueError."""
     try:
         yield
-    except (ValueError, NotImplementedError, RuntimeError) as error:
+    except (ValueError, NotImplementedError) as error:
         raise Refused(str(error)) from error
 
 

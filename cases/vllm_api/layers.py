@@ -14,6 +14,8 @@ from cases.vllm_api import VERSION, Deployment, workspace
 
 KNOWN = VERSION >= (0, 23, 0)
 """Whether how the installed release groups layers can be asked for here: older ones do it inside their model runner."""
+if KNOWN:
+    from vllm.v1.worker.gpu.attn_utils import init_attn_backend
 
 
 def of(deployment: Deployment) -> dict[str, Deployment]:
@@ -21,8 +23,6 @@ def of(deployment: Deployment) -> dict[str, Deployment]:
 
     Steps are short: what flex_attention allocates grows with tokens times pages.
     """
-    from vllm.v1.worker.gpu.attn_utils import init_attn_backend
-
     config, device = copy.copy(deployment.config), deployment.device
     config.scheduler_config = copy.copy(config.scheduler_config)
     config.scheduler_config.max_num_batched_tokens = batches.short_steps(deployment.cell.load).max_num_batched_tokens
