@@ -1,9 +1,11 @@
 """Makes a process see the arch of its cell: the real device, or one that is presented on the CPU.
 
-Importing this module sets what vLLM reads from the environment, so it comes before the first import of vLLM.
+Importing this module sets what vLLM and Triton read from the environment, so it comes before their first import.
 """
 
+import importlib
 import os
+from types import SimpleNamespace
 
 import attnmatrix_vllm
 from cases.cell import Cell
@@ -19,6 +21,15 @@ os.environ.update(
     VLLM_NO_USAGE_STATS="1",
     HF_HUB_OFFLINE="1",
 )
+CASE = os.environ.get("ATTNMATRIX_CASE", "metadata")
+"""What the cells of this process judge: `metadata`, `forward` or `engine`."""
+
+if os.environ.get("ATTNMATRIX_EVIDENCE") == "interpreted":
+    # Triton reads its variable when a function is defined, its own library included, and vLLM turns Triton off where it
+    # finds no driver (0.32.0: `triton_utils/importing.py`): one is there before either is imported.
+    os.environ["TRITON_INTERPRET"] = "1"
+    _driver = SimpleNamespace(is_active=lambda: True)
+    importlib.import_module("triton.backends").backends["cpu"] = SimpleNamespace(compiler=None, driver=_driver)
 
 
 def see(cell: Cell) -> None:

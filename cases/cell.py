@@ -35,6 +35,7 @@ class Cell:
     kv_dtype: str = "auto"
     cudagraph: str = "auto"
     draft: str = "ngram"
+    case: str = "metadata"
 
     @property
     def on_device(self) -> bool:
@@ -55,7 +56,7 @@ def from_json(body: dict[str, Any]) -> Cell:
         chunk=axes["chunk"],
         load=_load(Load(**body["load"]), axes),
         evidence=body["evidence"],
-        **{axis: axes[axis] for axis in ("kv_dtype", "cudagraph", "draft") if axis in axes},
+        **{axis: axes[axis] for axis in ("kv_dtype", "cudagraph", "draft", "case") if axis in axes},
     )
 
 

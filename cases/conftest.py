@@ -18,9 +18,12 @@ from typing import Any
 import pytest
 
 from cases import routes
+from cases.arch import CASE
 from cases.cell import Cell, from_json
 from cases.releases import UnknownRelease
 from cases.verdicts import Overflowed, Refused, Substituted, Unavailable, words_of
+
+HERE = Path(__file__).parent
 
 # Before torch is imported. Its tensors are small here and workers as many as cores: threads would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -54,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
     """Whether a case judges a cell: every `cell` mark names its value of each axis it speaks of, and holds for it."""
+    if body["axes"].get("case", "metadata") != CASE:
+        return False
     for mark in item.iter_markers("cell"):
         if not all(holds(from_json(body)) for holds in mark.args):
             return False
@@ -62,6 +67,14 @@ def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
             if not (wanted(value) if callable(wanted) else value in wanted):
                 return False
     return True
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Of the cases only those of the process's kind are imported: an engine takes seconds to import, and a device."""
+    folder = collection_path.parent
+    if not collection_path.name.startswith("test_") or HERE not in (folder, folder.parent):
+        return None
+    return folder != (HERE if CASE == "metadata" else HERE / CASE) or None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -192,7 +205,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "oom"
         case pytest.skip.Exception():
             state = "skipped"
-        case _ if Path(__file__).parent in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
+        case _ if HERE in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
     message = "" if error is None else words_of(error) if state in ("fail", "missing", "oom") else str(error)
     return {"state": state, "message": message, "overflow": overflows, "resolved": properties.get("resolved", {})}
@@ -216,7 +229,14 @@ def _cells_by_hand(config: pytest.Config) -> list[dict[str, Any]]:
     unknown = [id_ for id_ in wanted if id_ not in bodies]
     if unknown:
         raise pytest.UsageError(f"no such cell: {', '.join(unknown)} (`runner list` prints all)")
-    return [bodies[id_] for id_ in wanted] if wanted else [b for b in bodies.values() if not b.get("unsupported")]
+    chosen = [bodies[id_] for id_ in wanted] if wanted else [b for b in bodies.values() if not b.get("unsupported")]
+    for body in chosen:
+        if (case := body["axes"].get("case", "metadata")) != CASE:
+            raise pytest.UsageError(
+                f"{body['id']} is judged by the cases of {case}, this process has those of {CASE}: "
+                f"set ATTNMATRIX_CASE={case} and ATTNMATRIX_EVIDENCE={body['evidence']}"
+            )
+    return chosen
 
 
 NOTHING_SELECTED = 5

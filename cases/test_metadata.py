@@ -1,4 +1,4 @@
-"""All that a build returns, for every backend: the rows by the definition, tensors as long as the batch, nothing older."""
+"""All that a build returns: the rows by the definition, tensors as long as the batch, nothing older."""
 
 from typing import Any
 

@@ -32,7 +32,8 @@ def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
         if trouble:
             raise trouble
         return
-    raise Overflowed([_smallest(auditor, o) for o in first.values()], also=words_of(trouble) if trouble else "") from trouble
+    smallest = [_smallest(auditor, o) for o in first.values()]
+    raise Overflowed(smallest, also=words_of(trouble) if trouble else "") from trouble
 
 
 def judge_the_worst(cell: Cell, auditor: extents.Auditor) -> None:

@@ -15,6 +15,7 @@ NEUTRAL: dict[str, AxisValue] = {
     "page_size": "load",
     "cudagraph": "auto",
     "draft": "ngram",
+    "case": "metadata",
 }
 """The axes that a matrix may leave out, and what a cell has then: what vLLM or the load says by itself.
 

@@ -25,6 +25,7 @@ from runner.model import (
     CellStarted,
     Death,
     Event,
+    Evidence,
     Order,
     WorkerReady,
     WorkerStarting,
@@ -170,7 +171,7 @@ class Slot:
     def __init__(self, number: int, shared: Shared) -> None:
         self.number, self.shared = number, shared
         self.index: int | None = None  # of the order that the worker serves
-        self.serves: tuple[str, bool] | None = None  # what `Order.worker` says of it
+        self.serves: tuple[str, str, Evidence | None] | None = None  # what `Order.worker` says of it
         self.worker: WorkerHandle | None = None
         self.facts = NO_FACTS
         self.busy = False  # with a cell, which a first Ctrl-C lets finish; imports are not worth finishing

@@ -112,6 +112,9 @@ class Axes(_Strict):
     page_size: list[OfLoad] = _optional("page_size", "Tokens per page of the KV cache: the load's `block_size`.")
     cudagraph: list[Literal["auto", "none", "piecewise", "full"]] = _optional("cudagraph", "CUDA-graph mode asked for.")
     draft: list[Literal["ngram", "eagle"]] = _optional("draft", "What makes the draft tokens.")
+    case: list[Literal["metadata", "forward", "engine"]] = _optional(
+        "case", "What is judged: what builders make, what a backend's forward computes, or a whole engine's tokens."
+    )
 
 
 class Deployment(_Strict):
@@ -150,6 +153,7 @@ class Where(_Strict):
     page_size: OfLoads = None
     cudagraph: Names = None
     draft: Names = None
+    case: Names = None
 
 
 class Exclusion(_Strict):

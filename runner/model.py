@@ -184,9 +184,15 @@ class Order:
     """Of the random batches."""
 
     @property
-    def worker(self) -> tuple[str, bool]:
-        """Orders with the same can share a worker: the environment, and whether it holds the real device."""
-        return self.environment, self.evidence is Evidence.DEVICE
+    def case(self) -> str:
+        """What the cells judge, the same for all of an order: the cases that a worker imports."""
+        return str(self.cells[0].axes.get("case", "metadata"))
+
+    @property
+    def worker(self) -> tuple[str, str, Evidence | None]:
+        """Orders with the same can share a worker: a device, or interpreted kernels, have their own."""
+        alone = self.evidence in (Evidence.DEVICE, Evidence.INTERPRETED)
+        return self.environment, self.case, self.evidence if alone else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,13 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from runner.errors import UsageError
 from runner.model import AxisValue, Cell, Evidence, Load, Order
 
+WITHOUT_A_DEVICE: dict[tuple[AxisValue | None, AxisValue], Evidence] = {
+    ("forward", "triton_attn"): Evidence.INTERPRETED,
+    ("engine", "triton_attn"): Evidence.INTERPRETED,
+    ("forward", "flex_attention"): Evidence.CPU,
+}
+"""By case and backend, where kernels run that need no GPU: Triton's in its interpreter, PyTorch's on the CPU."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
@@ -29,14 +36,15 @@ class Plan:
 
     @property
     def orders(self) -> tuple[Order, ...]:
-        """The cells to run, one order per environment and evidence, in the order of their first cell."""
-        groups: dict[tuple[str, Evidence], list[Cell]] = {}
+        """The cells to run, one order per environment, evidence and case, in the order of their first cell."""
+        groups: dict[tuple[str, Evidence, str], list[Cell]] = {}
         for one in self.planned:
             if not one.cell.unsupported:
-                groups.setdefault((str(one.cell.axes["vllm"]), one.evidence), []).append(one.cell)
+                axes = one.cell.axes
+                groups.setdefault((str(axes["vllm"]), one.evidence, str(axes.get("case"))), []).append(one.cell)
         return tuple(
             Order(environment=environment, evidence=evidence, cells=tuple(group), seed=self.seed)
-            for (environment, evidence), group in groups.items()
+            for (environment, evidence, _), group in groups.items()
         )
 
     @property
@@ -48,14 +56,17 @@ class Plan:
 def make_plan(cells: Iterable[Cell], *, engine: str, device_archs: frozenset[str], seed: int = 0) -> Plan:
     """Decide the evidence of each cell; only containers reach a device, and only one of the cell's arch."""
     devices = device_archs if engine == "docker" else frozenset()
-    planned = tuple(Planned(cell=cell, evidence=_evidence(str(cell.axes["arch"]), devices)) for cell in cells)
+    planned = tuple(Planned(cell=cell, evidence=_evidence(cell.axes, devices)) for cell in cells)
     return Plan(planned, seed)
 
 
-def _evidence(arch: str, devices: frozenset[str]) -> Evidence:
-    if arch == "cpu":
+def _evidence(axes: Mapping[str, AxisValue], devices: frozenset[str]) -> Evidence:
+    """Of a cell: without a device it depends on what computes. A builder is vLLM's own Python on a presented arch."""
+    if axes["arch"] == "cpu":
         return Evidence.CPU
-    return Evidence.DEVICE if arch in devices else Evidence.EMULATED
+    if axes["arch"] in devices:
+        return Evidence.DEVICE
+    return WITHOUT_A_DEVICE.get((axes.get("case"), axes["backend"]), Evidence.EMULATED)
 
 
 @with_config(ConfigDict(extra="forbid"))

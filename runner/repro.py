@@ -4,12 +4,13 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from runner import matrix, output, select
 from runner import plan as planning
 from runner.engines.docker import INSIDE, MEMORY, PIDS, TMPFS, user
-from runner.engines.local import FIXED, environment
+from runner.engines.local import FIXED, environment, told
 from runner.environments import daemon
 from runner.environments.recipe import shipped
 from runner.errors import UsageError
@@ -34,12 +35,13 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0
     file.write_text(planning.to_json(plan))
     (order,) = plan.orders
     if on.engine is EngineName.LOCAL:
-        command = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id, seed)]
+        python = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id, seed)]
+        command = ["env", *(f"{name}={value}" for name, value in told(order).items()), *python]
     else:
         image = docker_image(daemon.connect(), chart, order, output.note)
         gpus = ["--gpus", "all"] if order.evidence is Evidence.DEVICE else []
         inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id, seed)
-        command = [*_container(file), *gpus, image, "python3", *inside]
+        command = [*_container(file, told(order)), *gpus, image, "python3", *inside]
     output.emit(shlex.join(command))
     sys.stdout.flush()
     env = {**environment(), "COLUMNS": os.environ.get("COLUMNS", "120")} if on.engine is EngineName.LOCAL else None
@@ -51,7 +53,7 @@ def _pytest(cases: Path | str, cells: Path | str, cell_id: str, seed: int) -> li
     return ["-m", "pytest", str(cases), *options, f"--cells={cells}", f"--cell={cell_id}", f"--seed={seed}"]
 
 
-def _container(cells: Path) -> list[str]:
+def _container(cells: Path, told: Mapping[str, str]) -> list[str]:
     """`docker run` with the walls that a worker's container has."""
     walls = ["--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", f"--user={user()}"]
     limits = [f"--pids-limit={PIDS}", f"--memory={MEMORY}", f"--memory-swap={MEMORY}"]
@@ -59,6 +61,6 @@ def _container(cells: Path) -> list[str]:
     mounts = [f"{shipped('cases').resolve()}:{INSIDE}/cases:ro", f"{cells}:{INSIDE}/cells.json:ro"]
     volumes = [word for mount in mounts for word in ("--volume", mount)]
     # HOME is where caches go; a terminal's width is for pytest
-    given = {**FIXED, "HOME": "/tmp", "COLUMNS": os.environ.get("COLUMNS", "120")}  # noqa: S108 - in the container
+    given = {**FIXED, **told, "HOME": "/tmp", "COLUMNS": os.environ.get("COLUMNS", "120")}  # noqa: S108 - in the container
     variables = [f"--env={name}={value}" for name, value in given.items()]
     return ["docker", "run", "--rm", *walls, *limits, *scratch, *volumes, *variables, f"--workdir={INSIDE}"]

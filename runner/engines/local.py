@@ -146,7 +146,11 @@ class LocalWorker:
 
 def told(order: Order) -> dict[str, str]:
     """What the cases must know before there is a cell: a real device must not be touched by an import."""
-    return {"ATTNMATRIX_EVIDENCE": order.evidence.value, "ATTNMATRIX_SEED": str(order.seed)}
+    return {
+        "ATTNMATRIX_EVIDENCE": order.evidence.value,
+        "ATTNMATRIX_CASE": order.case,
+        "ATTNMATRIX_SEED": str(order.seed),
+    }
 
 
 def last_words(stderr: bytes) -> str:

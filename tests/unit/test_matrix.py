@@ -587,6 +587,7 @@ def test_a_right_matrix_becomes_frozen_values_in_file_order(small: matrix.Matrix
         ("page_size", ("load",)),
         ("cudagraph", ("auto",)),
         ("draft", ("ngram",)),
+        ("case", ("metadata",)),
     ]
     assert small.defaults == Selector({})
     assert small.loads["solo"] == Load(

@@ -11,6 +11,7 @@ from runner.expand import cells
 from runner.matrix import Matrix
 from runner.model import Evidence
 from runner.plan import from_json, make_plan, to_json, to_rows
+from runner.select import select
 
 NO_DEVICE: frozenset[str] = frozenset()
 
@@ -38,6 +39,37 @@ def test_orders_group_what_one_environment_can_run_with_one_kind_of_evidence(sma
         ("0.32.0", Evidence.DEVICE, 24),
         ("0.32.0", Evidence.CPU, 12),
     ]
+
+
+def test_without_a_device_it_depends_on_what_computes_what_the_evidence_is(shipped: Matrix) -> None:
+    chosen = select(shipped, filters=["k0,c64,small,hybrid_on", "sm90,cpu", "metadata,forward,engine"])
+    found = {
+        (p.cell.axes["case"], p.cell.axes["backend"]): p.evidence.value
+        for p in make_plan(chosen, engine="local", device_archs=NO_DEVICE).planned
+        if not p.cell.unsupported
+    }
+    python_alone = dict.fromkeys(("flashinfer", "flash_attn", "triton_attn", "flex_attention"), "emulated")
+    assert found == {
+        **{("metadata", backend): evidence for backend, evidence in python_alone.items()},
+        **{("forward", backend): evidence for backend, evidence in python_alone.items()},
+        **{("engine", backend): evidence for backend, evidence in python_alone.items()},
+        **{(case, "cpu_attn"): "cpu" for case in ("metadata", "forward", "engine")},
+        ("forward", "triton_attn"): "interpreted",
+        ("engine", "triton_attn"): "interpreted",
+        ("forward", "flex_attention"): "cpu",
+    }
+
+
+def test_cells_that_are_judged_by_other_cases_have_workers_of_their_own(shipped: Matrix) -> None:
+    chosen = select(shipped, filters=["sm90,k0,c64,small,hybrid_on", "metadata,forward,engine"])
+    orders = make_plan(chosen, engine="local", device_archs=NO_DEVICE).orders
+    assert {order.worker for order in orders} == {
+        ("0.32.0", "metadata", None),
+        ("0.32.0", "forward", None),
+        ("0.32.0", "forward", Evidence.INTERPRETED),
+        ("0.32.0", "engine", None),
+        ("0.32.0", "engine", Evidence.INTERPRETED),
+    }
 
 
 def test_what_a_rule_excludes_is_kept_aside_and_never_ordered(small: Matrix) -> None:
