@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from runner import expectations, outcome
+from runner.axes import NEUTRAL
 from runner.errors import MachineError, UsageError
 from runner.matrix import KnownIssue
 from runner.model import ENVIRONMENT, CaseResult, Cell, CellOutcome, CellResult, How, Overflow, State, Verdict
@@ -92,7 +93,7 @@ def read(run: Path) -> tuple[CellResult, ...]:
     """The results of a run directory (or of a results.json); UsageError where there are none."""
     path = run / NAME if run.is_dir() else run
     try:
-        return _ROWS.validate_json(path.read_bytes())
+        return tuple(_with_all_axes(row) for row in _ROWS.validate_json(path.read_bytes()))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file: name a run directory that has a {NAME}, such as runs/latest") from None
     except OSError as error:
@@ -101,6 +102,12 @@ def read(run: Path) -> tuple[CellResult, ...]:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise UsageError(f"{path}: not the results of a run: {where}: {first['msg']}") from None
+
+
+def _with_all_axes(row: CellResult) -> CellResult:
+    """A run from before an axis was thought of has what that axis says by itself."""
+    missing = {axis: value for axis, value in NEUTRAL.items() if axis not in row.axes}
+    return replace(row, axes={**row.axes, **missing})
 
 
 def schema() -> dict[str, Any]:

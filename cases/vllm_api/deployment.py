@@ -38,6 +38,8 @@ VERSION = releases.version_of(__version__)
 """The installed release."""
 HAS_V2 = find_spec("vllm.v1.worker.gpu") is not None
 """Whether the release has the V2 model runner, which puts the requests of a step in another order."""
+REFUSALS = (ValueError, NotImplementedError) + ((RuntimeError,) if VERSION < (0, 11, 0) else ())
+"""What a configuration is refused with; a RuntimeError is how 0.10's CPU platform refuses a page size."""
 ERA: Any = import_module(f"cases.vllm_api.{releases.era_of(__version__)}")
 
 
@@ -167,7 +169,7 @@ def _as_refusal() -> Iterator[None]:
     """What vLLM raises while it reads a configuration is its reason to refuse it. pydantic's error is a ValueError."""
     try:
         yield
-    except (ValueError, NotImplementedError) as error:
+    except REFUSALS as error:
         raise Refused(str(error)) from error
 
 

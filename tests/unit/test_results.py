@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from runner import results
+from runner.axes import NEUTRAL
 from runner.conditions import Selector
 from runner.errors import MachineError, UsageError
 from runner.matrix import KnownIssue
@@ -70,7 +71,8 @@ def test_a_cell_planned_twice_is_refused():
 
 
 def test_results_are_read_back_as_they_were_written(tmp_path):
-    rows = tuple(synthetic.known(synthetic.results()))
+    of_all_axes = [replace(row, axes={**row.axes, **NEUTRAL}) for row in synthetic.results()]
+    rows = tuple(synthetic.known(of_all_axes))
     assert len(rows) == 3780
     results.write_atomically(tmp_path / results.NAME, results.to_json(rows))
     assert results.read(tmp_path) == rows
@@ -107,6 +109,14 @@ def test_a_row_has_every_field_of_the_contract():
     row = json.loads(results.to_json([synthetic.cell()]))[0]
     assert set(row) == contract | {"known"} == {field.name for field in fields(CellResult)}
     assert set(row["environment"]) == set(ENVIRONMENT)
+
+
+def test_a_run_from_before_an_axis_was_thought_of_has_its_neutral_value(tmp_path):
+    rows = json.loads(results.to_json(tuple(synthetic.known(synthetic.results(synthetic.AXES)))))
+    for row in rows:
+        row["axes"] = {axis: value for axis, value in row["axes"].items() if axis != "case"}
+    (tmp_path / results.NAME).write_text(json.dumps(rows))
+    assert {row.axes["case"] for row in results.read(tmp_path)} == {"metadata"}
 
 
 @pytest.mark.parametrize(
