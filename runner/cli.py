@@ -153,7 +153,7 @@ def plan(
     cells = _selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine)
     output.note(f"engine {on.engine}: {on.why}")
-    made = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
+    made = planning.make_plan(cells, device_archs=on.device_archs)
     if as_json:
         output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:
@@ -171,7 +171,7 @@ def list_(
 ) -> None:
     """Print the ids of the cells, or with --json the cells as `pytest cases --cells FILE` reads them."""
     cells = _selected(matrix_file, filters, tier, candidate, shard)
-    made = planning.make_plan(cells, engine=EngineName.LOCAL, device_archs=frozenset())
+    made = planning.make_plan(cells, device_archs=frozenset())
     output.emit(planning.to_json(made).rstrip() if as_json else "\n".join(cell.id for cell in cells))
     output.note(listing.summary(made))
 

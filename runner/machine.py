@@ -22,6 +22,8 @@ from runner.model import Evidence, Order
 from runner.options import EngineName, Machine
 
 WORKER = Path(__file__).with_name("worker.py")
+CUDA_PYTHON = "ATTNMATRIX_CUDA_PYTHON"
+"""Names the Python of an environment for this machine's GPU, made by containers/on-a-gpu.sh: it has vLLM for CUDA."""
 BYTES_PER_WORKER = 2 << 30
 """What a warm worker and the cell it forked may take: 0.6 GB of imports, and the buffers of a large deployment."""
 
@@ -31,16 +33,21 @@ Say = Callable[[str], None]
 def choose(engine: EngineName) -> Machine:
     """The engine asked for, or Docker where a daemon answers; MachineError where the one asked for cannot be had."""
     if engine is EngineName.LOCAL:
-        return Machine(engine=engine, why="as asked")
+        return _with_gpus(engine, "as asked") if CUDA_PYTHON in os.environ else Machine(engine=engine, why="as asked")
     found = daemon.examine()
     if found.answers:
         why = "as asked" if engine is EngineName.DOCKER else f"a Docker daemon answers (version {found.version})"
-        gpus = devices.discover()
-        seen = ", ".join(sorted({device.arch for device in gpus.devices})) or f"none ({gpus.reason})"
-        return Machine(engine=EngineName.DOCKER, why=f"{why}; GPUs: {seen}", devices=gpus.devices)
+        return _with_gpus(EngineName.DOCKER, why)
     if engine is EngineName.DOCKER:
         raise MachineError(f"--engine docker: {found.trouble}: {found.advice}")
     return Machine(engine=EngineName.LOCAL, why=f"Docker: {found.trouble}")
+
+
+def _with_gpus(engine: EngineName, why: str) -> Machine:
+    """The engine with the GPUs of this machine, or why there is none."""
+    gpus = devices.discover()
+    seen = ", ".join(sorted({device.arch for device in gpus.devices})) or f"none ({gpus.reason})"
+    return Machine(engine=engine, why=f"{why}; GPUs: {seen}", devices=gpus.devices)
 
 
 def default_jobs() -> int:
@@ -58,8 +65,12 @@ def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: s
     engine: Engine
     client = None
     if on.engine is EngineName.LOCAL:
-        pythons = {order.environment: local_python(chart, order, say) for order in orders}
-        engine = LocalEngine(python_for=pythons.__getitem__, worker=WORKER, cases=cases)
+        pythons = {(order.environment, order.evidence): local_python(chart, order, say) for order in orders}
+
+        def python_for(order: Order) -> Path:
+            return pythons[order.environment, order.evidence]
+
+        engine = LocalEngine(python_for=python_for, worker=WORKER, cases=cases)
     else:
         client = daemon.connect()
         images = {(order.environment, order.evidence): docker_image(client, chart, order, say) for order in orders}
@@ -82,7 +93,9 @@ def facts_of(chart: Matrix, on: Machine) -> Callable[[Order], dict[str, str]]:
     found = {device.arch: device for device in on.devices}
 
     def facts(order: Order) -> dict[str, str]:
-        about = {"recipe_digest": recipe_for(chart, order.environment).digest, "cases_digest": cases}
+        about = {"cases_digest": cases}
+        if order.evidence is not Evidence.DEVICE:  # what a device's environment is made of is not ours
+            about["recipe_digest"] = recipe_for(chart, order.environment).digest
         if candidate := chart.environments[order.environment].candidate:
             about["candidate"] = str(candidate)
         device = found.get(str(order.cells[0].axes["arch"])) if order.evidence is Evidence.DEVICE else None
@@ -92,7 +105,12 @@ def facts_of(chart: Matrix, on: Machine) -> Callable[[Order], dict[str, str]]:
 
 
 def local_python(chart: Matrix, order: Order, say: Say) -> Path:
-    """The Python of an order's local environment, which is built where it is not there."""
+    """The Python of an order's local environment, which is built where it is not there; one for a GPU is named."""
+    if order.evidence is Evidence.DEVICE:
+        python = Path(os.environ[CUDA_PYTHON])
+        if not python.is_file():
+            raise MachineError(f"{CUDA_PYTHON} names {python}, which is not there: containers/on-a-gpu.sh makes one")
+        return python
     return ensure_local(recipe_for(chart, order.environment), say=say).python
 
 

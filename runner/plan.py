@@ -53,10 +53,9 @@ class Plan:
         return tuple(one for one in self.planned if one.cell.unsupported)
 
 
-def make_plan(cells: Iterable[Cell], *, engine: str, device_archs: frozenset[str], seed: int = 0) -> Plan:
-    """Decide the evidence of each cell; only containers reach a device, and only one of the cell's arch."""
-    devices = device_archs if engine == "docker" else frozenset()
-    planned = tuple(Planned(cell=cell, evidence=_evidence(cell.axes, devices)) for cell in cells)
+def make_plan(cells: Iterable[Cell], *, device_archs: frozenset[str], seed: int = 0) -> Plan:
+    """Decide the evidence of each cell: a device only serves cells of its own arch."""
+    planned = tuple(Planned(cell=cell, evidence=_evidence(cell.axes, device_archs)) for cell in cells)
     return Plan(planned, seed)
 
 

@@ -29,7 +29,7 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0
     if cells[0].unsupported:
         raise UsageError(f"{cell_id}: a rule of the matrix excludes this cell: {cells[0].unsupported}")
     on = choose(engine)
-    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs)
+    plan = planning.make_plan(cells, device_archs=on.device_archs)
     file = (CELLS / f"{cell_id}.json").absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(planning.to_json(plan))

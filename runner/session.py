@@ -45,7 +45,7 @@ def run(options: RunOptions) -> int:
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = planning.make_plan(cells, engine=on.engine, device_archs=on.device_archs, seed=options.seed)
+    plan = planning.make_plan(cells, device_archs=on.device_archs, seed=options.seed)
     directory = rundir.create(options.out)
     chart = candidates.keep(chart, directory.path)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)

@@ -38,14 +38,14 @@ def environment() -> dict[str, str]:
 
 
 class LocalEngine:
-    """Starts `python worker.py` with the Python of each environment."""
+    """Starts `python worker.py` with the Python of each order's environment."""
 
     name = "local"
 
     def __init__(
         self,
         *,
-        python_for: Callable[[str], Path],
+        python_for: Callable[[Order], Path],
         worker: Path,
         cases: Path,
         env: Mapping[str, str] | None = None,
@@ -56,7 +56,7 @@ class LocalEngine:
         self._owner = str(Owner.current())
 
     def start(self, order: Order) -> "LocalWorker":
-        python = self._python_for(order.environment)
+        python = self._python_for(order)
         mark = f"{self._owner}/{uuid4().hex}"
         folder = None
         try:

@@ -187,7 +187,7 @@ def test_a_killed_run_is_judged_with_its_candidates(chart: Matrix, capsys: pytes
     joined = candidates.keep(candidates.joined(chart, ["fix=fix.patch"]), run)
     (run / session.MATRIX_COPY).write_text(Path("matrix.yaml").read_text())
     cells = select.select(joined, filters=["fix-flashinfer-sm90-hybrid_on-k0-c64-solo"])
-    made = plan.make_plan(cells, engine="local", device_archs=frozenset())
+    made = plan.make_plan(cells, device_archs=frozenset())
     (run / session.PLAN).write_text(plan.to_json(made))
     failed = CellOutcome(cell=cells[0], evidence=Evidence.EMULATED, cases=(CaseResult(name="a", state=State.FAIL),))
     with journal.Journal(run / session.EVENTS) as events:

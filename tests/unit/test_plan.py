@@ -16,24 +16,22 @@ from runner.select import select
 NO_DEVICE: frozenset[str] = frozenset()
 
 
-def evidence_by_arch(chart: Matrix, engine: str, archs: frozenset[str]) -> dict[object, Evidence]:
-    return {p.cell.axes["arch"]: p.evidence for p in make_plan(cells(chart), engine=engine, device_archs=archs).planned}
+def evidence_by_arch(chart: Matrix, archs: frozenset[str]) -> dict[object, Evidence]:
+    return {p.cell.axes["arch"]: p.evidence for p in make_plan(cells(chart), device_archs=archs).planned}
 
 
 def test_without_a_device_everything_is_emulated_but_the_cpu(small: Matrix) -> None:
     expected = {"sm90": Evidence.EMULATED, "sm100": Evidence.EMULATED, "cpu": Evidence.CPU}
-    assert evidence_by_arch(small, "docker", NO_DEVICE) == expected
-    assert evidence_by_arch(small, "local", NO_DEVICE) == expected
+    assert evidence_by_arch(small, NO_DEVICE) == expected
 
 
-def test_only_a_container_reaches_a_device_and_only_one_of_the_cells_arch(small: Matrix) -> None:
+def test_a_device_serves_cells_of_its_own_arch_alone(small: Matrix) -> None:
     on_device = {"sm90": Evidence.DEVICE, "sm100": Evidence.EMULATED, "cpu": Evidence.CPU}
-    assert evidence_by_arch(small, "docker", frozenset({"sm90"})) == on_device
-    assert evidence_by_arch(small, "local", frozenset({"sm90"}))["sm90"] is Evidence.EMULATED
+    assert evidence_by_arch(small, frozenset({"sm90"})) == on_device
 
 
 def test_orders_group_what_one_environment_can_run_with_one_kind_of_evidence(small: Matrix) -> None:
-    plan = make_plan(cells(small), engine="docker", device_archs=frozenset({"sm100"}))
+    plan = make_plan(cells(small), device_archs=frozenset({"sm100"}))
     assert [(o.environment, o.evidence, len(o.cells)) for o in plan.orders] == [
         ("0.32.0", Evidence.EMULATED, 24),
         ("0.32.0", Evidence.DEVICE, 24),
@@ -45,7 +43,7 @@ def test_without_a_device_it_depends_on_what_computes_what_the_evidence_is(shipp
     chosen = select(shipped, filters=["k0,c64,small,hybrid_on", "sm90,cpu", "metadata,forward,engine"])
     found = {
         (p.cell.axes["case"], p.cell.axes["backend"]): p.evidence.value
-        for p in make_plan(chosen, engine="local", device_archs=NO_DEVICE).planned
+        for p in make_plan(chosen, device_archs=NO_DEVICE).planned
         if not p.cell.unsupported
     }
     python_alone = dict.fromkeys(("flashinfer", "flash_attn", "triton_attn", "flex_attention"), "emulated")
@@ -62,7 +60,7 @@ def test_without_a_device_it_depends_on_what_computes_what_the_evidence_is(shipp
 
 def test_cells_that_are_judged_by_other_cases_have_workers_of_their_own(shipped: Matrix) -> None:
     chosen = select(shipped, filters=["sm90,k0,c64,small,hybrid_on", "metadata,forward,engine"])
-    orders = make_plan(chosen, engine="local", device_archs=NO_DEVICE).orders
+    orders = make_plan(chosen, device_archs=NO_DEVICE).orders
     assert {order.worker for order in orders} == {
         ("0.32.0", "metadata", None),
         ("0.32.0", "forward", None),
@@ -73,24 +71,24 @@ def test_cells_that_are_judged_by_other_cases_have_workers_of_their_own(shipped:
 
 
 def test_what_a_rule_excludes_is_kept_aside_and_never_ordered(small: Matrix) -> None:
-    plan = make_plan(cells(small), engine="local", device_archs=NO_DEVICE)
+    plan = make_plan(cells(small), device_archs=NO_DEVICE)
     assert {p.cell.unsupported for p in plan.unsupported} == {"no GPU"}
     assert len(plan.unsupported) == 12
     assert all(not cell.unsupported for order in plan.orders for cell in order.cells)
 
 
-@given(engine=st.sampled_from(["docker", "local"]), archs=st.frozensets(st.sampled_from(["sm90", "sm100", "sm120"])))
+@given(archs=st.frozensets(st.sampled_from(["sm90", "sm100", "sm120"])))
 @settings(max_examples=20, deadline=None)
-def test_totals_add_up_and_a_plan_survives_its_file(engine: str, archs: frozenset[str], shipped: Matrix) -> None:
+def test_totals_add_up_and_a_plan_survives_its_file(archs: frozenset[str], shipped: Matrix) -> None:
     everything = list(cells(shipped))[::11]
-    plan = make_plan(everything, engine=engine, device_archs=archs)
+    plan = make_plan(everything, device_archs=archs)
     assert sum(len(order.cells) for order in plan.orders) + len(plan.unsupported) == len(everything)
     assert [planned.cell for planned in plan.planned] == everything
     assert from_json(to_json(plan)) == plan
 
 
 def test_a_row_holds_what_the_cases_and_a_reader_need(small: Matrix) -> None:
-    plan = make_plan(cells(small), engine="local", device_archs=NO_DEVICE)
+    plan = make_plan(cells(small), device_archs=NO_DEVICE)
     row = json.loads(to_json(plan))[0]
     assert row == to_rows(plan)[0]
     assert row["id"] == "0.32.0-flashinfer-sm90-hybrid_on-k0-c64-solo"
@@ -116,6 +114,6 @@ def test_a_file_that_is_no_plan_is_refused_in_words(text: str) -> None:
 
 
 def test_a_plan_with_an_unknown_field_is_refused(small: Matrix) -> None:
-    rows = to_rows(make_plan(cells(small), engine="local", device_archs=NO_DEVICE))
+    rows = to_rows(make_plan(cells(small), device_archs=NO_DEVICE))
     with pytest.raises(UsageError, match=r"0\.surprise"):
         from_json(json.dumps([rows[0] | {"surprise": 1}]))
