@@ -1,6 +1,6 @@
 """containers/on-a-gpu.sh on a machine without a GPU: a driver that is played, the real worker in a real environment.
 
-Everything but the kernels: the arch that the driver names chooses the cells, their evidence is `device`, the worker gets
+Everything but the kernels: the arch that the driver names chooses the cells, their evidence is `device`, the worker has
 the Python that was named and presents nothing. So the cases find no CUDA device, and say so: `substituted`.
 """
 
