@@ -14,7 +14,7 @@ from runner import __version__, candidates, listing, matrix, output, select
 from runner import plan as planning
 from runner.errors import RunnerError, UsageError
 from runner.model import Cell
-from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, default_matrix
+from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, Sanitizer, default_matrix
 
 _EXIT_CODES = """[bold]Exit codes[/bold]
   0  everything as expected
@@ -212,11 +212,16 @@ def repro(
     candidate: Candidates = None,
     engine: Engine = EngineName.AUTO,
     seed: Seed = 0,
+    sanitize: Annotated[
+        Sanitizer | None,
+        typer.Option("--sanitize", help="On a GPU: under this tool of NVIDIA's compute-sanitizer. Slow."),
+    ] = None,
 ) -> None:
     """Print and run the one command that shows a cell's result again."""
     from runner import repro as again
 
-    raise typer.Exit(again.run(cell, chart=_chart(matrix_file, candidate), engine=engine, seed=seed))
+    chart = _chart(matrix_file, candidate)
+    raise typer.Exit(again.run(cell, chart=chart, engine=engine, seed=seed, sanitize=sanitize or ""))
 
 
 @app.command()

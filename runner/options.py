@@ -18,6 +18,15 @@ class EngineName(StrEnum):
     LOCAL = "local"
 
 
+class Sanitizer(StrEnum):
+    """The tools of compute-sanitizer: reads and writes out of range, races, memory never written, wrong barriers."""
+
+    MEMCHECK = "memcheck"
+    RACECHECK = "racecheck"
+    INITCHECK = "initcheck"
+    SYNCCHECK = "synccheck"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
     """The whole of `runner` without a command."""

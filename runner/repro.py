@@ -19,29 +19,39 @@ from runner.model import Evidence
 from runner.options import EngineName
 
 CELLS = Path(".runner/repro")
+SANITIZER = ("compute-sanitizer", "--target-processes", "all", "--error-exitcode", "1")
+"""Of the CUDA toolkit, where the command runs: on this machine, or in the image."""
 
 
-def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0) -> int:
-    """Print the command and run it; returns pytest's exit code: 0 passed, 1 failed."""
+def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0, sanitize: str = "") -> int:
+    """Print the command and run it; returns pytest's exit code: 0 passed, 1 failed.
+
+    `sanitize` names a tool of NVIDIA's compute-sanitizer, under which a cell on a device then runs.
+    """
     cells = [cell for cell in select.select(chart, filters=[cell_id]) if cell.id == cell_id]
     if not cells:
         raise UsageError(f"{cell_id!r} is no id of a cell: give one as `runner list` prints it")
     if cells[0].unsupported:
         raise UsageError(f"{cell_id}: a rule of the matrix excludes this cell: {cells[0].unsupported}")
     on = choose(engine)
-    plan = planning.make_plan(cells, device_archs=on.device_archs)
+    plan = planning.make_plan(cells, device_archs=on.device_archs, seed=seed)
     file = (CELLS / f"{cell_id}.json").absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(planning.to_json(plan))
     (order,) = plan.orders
+    if sanitize and order.evidence is not Evidence.DEVICE:
+        raise UsageError(
+            f"{cell_id}: its evidence is {order.evidence.value} here: no GPU kernel runs that compute-sanitizer could see"
+        )
+    under = [*SANITIZER, "--tool", sanitize] if sanitize else []
     if on.engine is EngineName.LOCAL:
         python = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id, seed)]
-        command = ["env", *(f"{name}={value}" for name, value in told(order).items()), *python]
+        command = ["env", *(f"{name}={value}" for name, value in told(order).items()), *under, *python]
     else:
         image = docker_image(daemon.connect(), chart, order, output.note)
         gpus = ["--gpus", "all"] if order.evidence is Evidence.DEVICE else []
         inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id, seed)
-        command = [*_container(file, told(order)), *gpus, image, "python3", *inside]
+        command = [*_container(file, told(order)), *gpus, image, *under, "python3", *inside]
     output.emit(shlex.join(command))
     sys.stdout.flush()
     env = {**environment(), "COLUMNS": os.environ.get("COLUMNS", "120")} if on.engine is EngineName.LOCAL else None
