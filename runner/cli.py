@@ -206,6 +206,20 @@ def overflows(
 
 
 @app.command()
+def resume(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/latest.")],
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
+    as_json: Json = False,
+    quiet: Annotated[int, _counted("--quiet", "-q", help_="Say less.")] = 0,
+    verbose: Annotated[int, _counted("--verbose", "-v", help_="Say more.")] = 0,
+) -> None:
+    """Go on with a run that was interrupted, killed, or lost its machine."""
+    from runner import session
+
+    raise typer.Exit(session.resume(run_directory, jobs=jobs, json=as_json, verbosity=verbose - quiet))
+
+
+@app.command()
 def repro(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell.")],
     matrix_file: MatrixFile = None,

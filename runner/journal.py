@@ -29,6 +29,8 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._file = path.open("ab", buffering=0)
+        if (size := path.stat().st_size) and (whole := _whole(path)) < size:  # killed, or no space was left
+            self._file.truncate(whole)
 
     def append(self, event: Event) -> None:
         kind = type(event)
@@ -52,6 +54,12 @@ class Journal:
         self.close()
 
 
+def _whole(path: Path) -> int:
+    """Bytes up to the end of the last line that is one: a power cut may leave a torn one, or zeros."""
+    data = path.read_bytes().rstrip(b"\0")
+    return data.rfind(b"\n") + 1
+
+
 def read(path: Path) -> list[Event]:
     """All events. A torn last line (the run was killed, or is writing) is left out, as are kinds of a later version."""
     events: list[Event] = []
@@ -59,7 +67,7 @@ def read(path: Path) -> list[Event]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise MachineError(f"{path}: cannot read the journal: {error.strerror}") from error
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty or torn
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty, torn or zeros
         try:
             entry = _LINE.validate_json(line)
             kind = _KINDS.get(entry.pop("event"))

@@ -1,7 +1,7 @@
 """What a run would do: each cell with the evidence it will give, grouped into orders for workers."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,9 +37,13 @@ class Plan:
     @property
     def orders(self) -> tuple[Order, ...]:
         """The cells to run, one order per environment, evidence and case, in the order of their first cell."""
+        return self.without(())
+
+    def without(self, done: Container[str]) -> tuple[Order, ...]:
+        """The same, less the cells with these ids."""
         groups: dict[tuple[str, Evidence, str], list[Cell]] = {}
         for one in self.planned:
-            if not one.cell.unsupported:
+            if not one.cell.unsupported and one.cell.id not in done:
                 axes = one.cell.axes
                 groups.setdefault((str(axes["vllm"]), one.evidence, str(axes.get("case"))), []).append(one.cell)
         return tuple(

@@ -41,7 +41,7 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0
     (order,) = plan.orders
     if sanitize and order.evidence is not Evidence.DEVICE:
         raise UsageError(
-            f"{cell_id}: its evidence is {order.evidence.value} here: no GPU kernel runs that compute-sanitizer could see"
+            f"{cell_id}: its evidence is {order.evidence.value} here: compute-sanitizer looks at kernels on a GPU"
         )
     under = [*SANITIZER, "--tool", sanitize] if sanitize else []
     if on.engine is EngineName.LOCAL:

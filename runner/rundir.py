@@ -1,13 +1,34 @@
 """Where a run keeps its files: a new directory for each, named by when it began, and a link to the newest."""
 
+import contextlib
+import os
 import secrets
+import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
+
 from runner.errors import MachineError, UsageError
+from runner.options import RunOptions
 
 RUNS = Path("runs")
+ASKED = "run.json"
+LOCK, HOLDER = ".lock", ".holder"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a run was asked for: enough to go on with it."""
+
+    run_id: str
+    options: RunOptions
+
+
+_ASKED = TypeAdapter(Asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +52,39 @@ def create(out: Path | None) -> RunDirectory:
     except OSError as error:
         raise MachineError(f"{path}: cannot be made ({error.strerror}): name another directory with --out") from None
     return RunDirectory(run_id, path)
+
+
+def keep(run: RunDirectory, options: RunOptions) -> None:
+    """Write what was asked for into the run directory."""
+    (run.path / ASKED).write_bytes(_ASKED.dump_json(Asked(run_id=run.run_id, options=options), indent=1) + b"\n")
+
+
+def asked(path: Path) -> Asked:
+    """What the run in a directory was asked for; UsageError where there is no such run."""
+    try:
+        return _ASKED.validate_json((path / ASKED).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: has no {ASKED}: name a run directory, such as runs/latest") from None
+    except (OSError, ValidationError) as error:
+        raise UsageError(f"{path / ASKED}: cannot be read: {error}") from None
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a run directory alone; UsageError says who has it. The kernel frees it when its holder dies."""
+    lock, holder = FileLock(path / LOCK), path / HOLDER
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        with contextlib.suppress(OSError):
+            raise UsageError(f"{path}: {holder.read_text().strip()} is at this run: wait for it, or end it") from None
+        raise UsageError(f"{path}: another process is at this run: wait for it, or end it") from None
+    try:
+        holder.write_text(f"process {os.getpid()} on {socket.gethostname()} (since {datetime.now(UTC):%H:%M:%S} UTC)\n")
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
 
 
 def link_latest(run: RunDirectory) -> None:

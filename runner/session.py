@@ -1,8 +1,10 @@
 """One run, from what was asked to the exit code; and a run shown again."""
 
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from runner.model import (
     WorkerReady,
     WorkerStarting,
 )
-from runner.options import RunOptions, default_matrix
+from runner.options import Machine, RunOptions, default_matrix
 from runner.reports import console as consoles
 from runner.reports import files, progress, terminal
 from runner.reports import overflows as overflow_tables
@@ -52,19 +54,68 @@ def run(options: RunOptions) -> int:
     for note in candidates.notes(chart):
         display.note(note)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
+    rundir.keep(directory, options)
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
     rundir.link_latest(directory)
-    stop = StopSignal()
-    with open_engine(on, chart, plan.orders, directory.run_id, display.note) as engine, stop.on_signals():
-        for left_over in engine.sweep():
-            display.note(f"removed what a dead run left: {left_over}")
-        watch = _Watch(display, plan, judge)
-        outcomes = _dispatch(plan, engine, facts_of(chart, on), options, directory, stop, watch)
-    rows = judge(plan.planned, outcomes)
-    code = outcome.exit_code((row.verdict for row in rows), interrupted=stop.requested)
-    files.write(directory.path, rows, exit_code=code, title=directory.run_id)
-    _show(rows, code, directory.path, as_json=options.json)
+    return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
+
+
+def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int) -> int:
+    """Go on with a run that ended early, however it ended: run what has no result, and say how all of it went.
+
+    Cells that the machine could not run are tried again.
+    """
+    asked = rundir.asked(run_directory)
+    options = replace(asked.options, jobs=jobs or asked.options.jobs, json=json, verbosity=verbosity)
+    chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
+    display = progress.make(consoles.make(sys.stderr), verbosity=verbosity)
+    on = choose(options.engine)
+    display.note(f"engine {on.engine}: {on.why}")
+    plan = replace(planning.from_json((run_directory / PLAN).read_bytes()), seed=options.seed)
+    judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
+    directory = rundir.RunDirectory(asked.run_id, run_directory)
+    return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run that is ready to be carried out, or to be gone on with."""
+
+    options: RunOptions
+    chart: matrix.Matrix
+    on: Machine
+    plan: planning.Plan
+    directory: rundir.RunDirectory
+    display: progress.Display
+    judge: Judge
+
+
+def _carry_out(run: _Run) -> int:
+    """Run the cells of the plan that have no result in the journal; write the reports, and show the outcome."""
+    path, options, stop = run.directory.path, run.options, StopSignal()
+    with rundir.held(path):
+        done = _done(path)
+        left = run.plan.without(done)
+        if done:
+            run.display.note(f"{len(done):,} cells have a result, {sum(len(order.cells) for order in left):,} are left")
+        with open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note) as engine, stop.on_signals():
+            for left_over in engine.sweep():
+                run.display.note(f"removed what a dead run left: {left_over}")
+            outcomes = _dispatch(run, left, engine, stop, _Watch(run, left))
+        rows = run.judge(run.plan.planned, [*done.values(), *outcomes])
+        code = outcome.exit_code((row.verdict for row in rows), interrupted=stop.requested)
+        files.write(path, rows, exit_code=code, title=run.directory.run_id)
+    _show(rows, code, path, as_json=options.json)
+    if stop.requested:
+        output.note(f"to go on: runner resume {shlex.quote(str(path))}")
     return code
+
+
+def _done(path: Path) -> dict[str, CellOutcome]:
+    """The cells that need not be run again, by their ids."""
+    events = journal.read(path / EVENTS) if (path / EVENTS).exists() else []
+    last = {event.outcome.cell.id: event.outcome for event in events if isinstance(event, CellFinished)}
+    return {id_: found for id_, found in last.items() if not (found.not_run or found.infra)}
 
 
 def report(run_directory: Path, *, json: bool) -> int:
@@ -93,18 +144,20 @@ def _read(run_directory: Path) -> Sequence[CellResult]:
     naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     judge = _judge(chart, default_matrix(), known=not naked)
-    return judge(plan.planned, [event.outcome for event in events if isinstance(event, CellFinished)])
+    last = {event.outcome.cell.id: event.outcome for event in events if isinstance(event, CellFinished)}
+    return judge(plan.planned, last.values())
 
 
 class _Watch:
     """Tells a display what a person wants to know of the events; verdicts, since a known issue is no alarm."""
 
-    def __init__(self, display: progress.Display, plan: planning.Plan, judge: Judge) -> None:
-        self._display, self._judge = display, judge
-        self._planned = {one.cell.id: one for one in plan.planned}
+    def __init__(self, run: "_Run", orders: tuple[Order, ...]) -> None:
+        self._display, self._judge = run.display, run.judge
+        self._planned = {one.cell.id: one for one in run.plan.planned}
+        self._cells = sum(len(order.cells) for order in orders)
 
     def __enter__(self) -> "_Watch":
-        self._display.start(sum(not one.cell.unsupported for one in self._planned.values()))
+        self._display.start(self._cells)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,33 +175,28 @@ class _Watch:
 
 
 def _dispatch(
-    plan: planning.Plan,
-    engine: Engine,
-    facts: Callable[[Order], Mapping[str, str]],
-    options: RunOptions,
-    directory: rundir.RunDirectory,
-    stop: StopSignal,
-    watch: _Watch,
+    run: _Run, orders: tuple[Order, ...], engine: Engine, stop: StopSignal, watch: _Watch
 ) -> tuple[CellOutcome, ...]:
     """Run the orders; the journal hears of everything first."""
+    options, directory = run.options, run.directory
     with journal.Journal(directory.path / EVENTS) as events, watch:
         versions = {"attnmatrix": __version__}
-        argv = tuple(sys.argv[1:])
-        events.append(RunStarted(run_id=directory.run_id, argv=argv, versions=versions, planned=len(plan.planned)))
+        argv, planned = tuple(sys.argv[1:]), len(run.plan.planned)
+        events.append(RunStarted(run_id=directory.run_id, argv=argv, versions=versions, planned=planned))
 
         def on_event(event: Event) -> None:
             events.append(event)
             watch.see(event)
 
         outcomes = dispatch.run(
-            plan.orders,
+            orders,
             engine=engine,
             jobs=options.jobs or default_jobs(),
             timeout_s=options.timeout_s,
             on_event=on_event,
             stop=stop,
             logs=LogStore(directory.path),
-            facts_of=facts,
+            facts_of=facts_of(run.chart, run.on),
         )
         events.append(RunFinished(stopped=stop.requested))
     return outcomes

@@ -59,5 +59,5 @@ def test_without_a_device_there_is_nothing_to_sanitize(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(repro, "choose", lambda engine: Machine(engine=engine, why=""))
-    with pytest.raises(UsageError, match="its evidence is emulated here: no GPU kernel runs"):
+    with pytest.raises(UsageError, match="its evidence is emulated here: compute-sanitizer"):
         repro.run(CELL, chart=shipped, engine=EngineName.LOCAL, sanitize="memcheck")

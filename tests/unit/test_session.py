@@ -1,0 +1,128 @@
+"""Runs that end early and are gone on with: the table is that of a run that nothing disturbed."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runner import cli, rundir, session
+from runner.engines.base import CannotStart
+from runner.engines.fake import FakeEngine, FakeWorker, Step
+from runner.errors import UsageError
+from runner.journal import read
+from runner.messages import Case, Done
+from runner.model import CellFinished, CellStarted, Order, State
+from runner.options import EngineName, Machine
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    """What all runs of a test use; no environment is built."""
+    fake = FakeEngine(passing)
+
+    @contextmanager
+    def opened(*_: object) -> Iterator[FakeEngine]:
+        yield fake
+        fake.close()
+
+    monkeypatch.setattr(session, "open_engine", opened)
+    monkeypatch.setattr(session, "choose", lambda _: Machine(engine=EngineName.LOCAL, why="as asked"))
+    monkeypatch.setattr(session, "facts_of", lambda *_: lambda order: {})
+    return fake
+
+
+def passing(cell: str, _timeout_s: float, state: State = State.PASS) -> Iterable[Step]:
+    case = Case(cell=cell, name="test_x", state=state, message="", duration_s=0.0)
+    return [case, Done(cell=cell, duration_s=0.0, death=None)]
+
+
+def failing(cell: str, timeout_s: float) -> Iterable[Step]:
+    """Every fourth cell fails, by its id."""
+    return passing(cell, timeout_s, State.FAIL if sum(cell.encode()) % 4 == 0 else State.PASS)
+
+
+def table(run: Path) -> list[tuple[str, str]]:
+    return [(row["id"], row["verdict"]) for row in json.loads((run / "results.json").read_text())]
+
+
+def started(run: Path) -> list[str]:
+    return [event.cell for event in read(run / "events.jsonl") if isinstance(event, CellStarted)]
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"event": "cell_fini', b"\0" * 4096])
+@pytest.mark.parametrize("kept", [0, 1, 7, 40])
+def test_a_run_that_was_cut_off_anywhere_ends_with_the_same_table(
+    engine: FakeEngine, in_small, tmp_path: Path, kept: int, torn: bytes
+) -> None:
+    engine.play = failing
+    in_small()
+    assert cli.main(["--out", "whole", "--jobs", "1"]) == 1
+    assert cli.main(["--out", "cut", "--jobs", "1"]) == 1
+    journal = tmp_path / "cut/events.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:kept]) + torn)
+    (tmp_path / "cut/results.json").unlink()
+    done = sum(isinstance(event, CellFinished) for event in read(journal))
+    assert cli.main(["resume", "cut", "--jobs", "1"]) == 1
+    assert table(tmp_path / "cut") == table(tmp_path / "whole")
+    again = [event.outcome.cell.id for event in read(journal) if isinstance(event, CellFinished)]
+    assert len(again) == len(set(again)), "a cell that has a result is not run again"
+    assert len(again) - done == len(started(tmp_path / "whole")) - done
+
+
+def test_what_the_machine_could_not_run_is_tried_again(engine: FakeEngine, in_small, tmp_path: Path) -> None:
+    in_small()
+    opened = iter([True] * 2)  # the orders: emulated, cpu
+    start = engine.start
+
+    def cannot(order: Order) -> FakeWorker:
+        if next(opened, False):
+            raise CannotStart("no image")
+        return start(order)
+
+    engine.start = cannot  # type: ignore[method-assign]
+    assert cli.main(["--out", "run", "--jobs", "1", "--no-known"]) == 3
+    assert {verdict for _, verdict in table(tmp_path / "run")} == {"infra", "unsupported"}
+    assert cli.main(["resume", "run"]) == 0
+    assert {verdict for _, verdict in table(tmp_path / "run")} == {"pass", "unsupported"}
+
+
+def test_a_run_that_is_whole_stays_as_it_is(engine: FakeEngine, in_small, tmp_path: Path) -> None:
+    in_small()
+    assert cli.main(["--out", "run", "--no-known"]) == 0
+    before, workers = table(tmp_path / "run"), len(engine.workers)
+    assert cli.main(["resume", "run"]) == 0
+    assert (table(tmp_path / "run"), len(engine.workers)) == (before, workers)
+
+
+def test_two_runners_on_one_run_are_one_too_many(
+    engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_small()
+    assert cli.main(["--out", "run", "--no-known"]) == 0
+    with rundir.held(tmp_path / "run"):
+        assert cli.main(["resume", "run"]) == 2
+    assert "run: process " in capsys.readouterr().err
+    assert cli.main(["resume", "run"]) == 0
+
+
+@pytest.mark.parametrize("name", ["nowhere", ".", "matrix.yaml"])
+def test_what_is_no_run_cannot_be_gone_on_with(in_small, name: str) -> None:
+    in_small()
+    with pytest.raises(UsageError, match="name a run directory"):
+        session.resume(Path(name), jobs=None, json=False, verbosity=-1)
+
+
+def test_the_seed_and_the_limit_of_a_run_are_kept(engine: FakeEngine, in_small, tmp_path: Path) -> None:
+    in_small()
+    assert cli.main(["--out", "run", "--seed", "7", "--timeout", "9", "--no-known", "--jobs", "1"]) == 0
+    (tmp_path / "run/events.jsonl").unlink()
+    orders = []
+    start = engine.start
+    engine.start = lambda order: orders.append(order) or start(order)  # type: ignore[method-assign, func-returns-value]
+    assert cli.main(["resume", "run"]) == 0
+    assert {order.seed for order in orders} == {7}
+    assert {told["run"]["timeout_s"] for worker in engine.workers for told in worker.told} == {9.0}
+    assert rundir.asked(tmp_path / "run").options.known is False
