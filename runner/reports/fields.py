@@ -33,8 +33,10 @@ def fields(group: Group, axes: Domain, *, brief: bool) -> list[Field]:
     """Where it happens, in which case, the numbers, the batch, the words, the command that shows it again."""
     example = group.example
     found = [Field("where", compact(group.cells, axes, limit=3 if brief else 6))]
-    if group.case:
-        found.append(Field("case", [text.one_line(group.case, 200)]))
+    if group.cases:
+        first, *others = group.cases
+        also = f", and {text.count(len(others), 'other')}" if others else ""
+        found.append(Field("case", [text.one_line(first, 200) + also]))
     if example.overflow:
         overflow = example.overflow
         found.append(Field("buffer", [_numbers(overflow, group.widest)]))

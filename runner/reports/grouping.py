@@ -24,14 +24,18 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Findings alike in verdict, state, backend, buffer, how and case; the example has the smallest batch."""
+    """Findings alike in verdict, state and backend, and in buffer and how, or else in case.
+
+    The example has the smallest batch.
+    """
 
     verdict: Verdict
     state: State
     backend: str
     buffer: str
     how: How | None
-    case: str
+    cases: tuple[str, ...]
+    """The example's first."""
     known: str
     example: Finding
     cells: tuple[CellResult, ...]
@@ -87,7 +91,7 @@ def _key(finding: Finding) -> tuple[str | None, ...]:
         str(result.axes.get("backend", "")),
         overflow.buffer if overflow else "",
         overflow.how if overflow else None,
-        finding.case,
+        "" if overflow else finding.case,  # the same overflow shows in several cases of a cell
         result.known,
         words,
     )
@@ -102,7 +106,7 @@ def _group(found: list[Finding]) -> Group:
         backend=str(example.result.axes.get("backend", "")),
         buffer=example.overflow.buffer if example.overflow else "",
         how=example.overflow.how if example.overflow else None,
-        case=example.case,
+        cases=tuple(dict.fromkeys(f.case for f in (example, *found) if f.case)),
         known=example.result.known,
         example=example,
         cells=tuple(cells.values()),
@@ -128,5 +132,5 @@ def _rank(group: Group) -> tuple[bool, int, int, int, str, str]:
         BADNESS[group.state],
         -len(group.cells),
         group.backend,
-        group.buffer + group.case,
+        group.buffer + "".join(group.cases[:1]),
     )

@@ -60,7 +60,7 @@ def test_each_overflow_of_a_cell_is_a_finding_of_its_own():
     ]
 
 
-def test_cells_group_by_state_backend_buffer_how_and_case():
+def test_cells_group_by_state_backend_and_by_buffer_and_how_whichever_case_shows_it():
     base = overflowed(INDPTR, overflow())
     rows = [
         cell(State.OVERFLOW, base),
@@ -71,8 +71,17 @@ def test_cells_group_by_state_backend_buffer_how_and_case():
         cell(State.OVERFLOW, overflowed(LENGTHS, overflow()), axes={"arch": "sm103"}),
     ]
     found = groups(rows)
-    assert sorted(len(group.cells) for group in found) == [1, 1, 1, 1, 2]
-    assert len(found[0].cells) == 2, "the largest first"
+    assert sorted(len(group.cells) for group in found) == [1, 1, 1, 3]
+    assert len(found[0].cells) == 3, "the largest first"
+    assert found[0].cases == (INDPTR, LENGTHS)
+
+
+def test_what_is_no_overflow_groups_by_case():
+    rows = [
+        cell(State.FAIL, CaseResult(name=name, state=State.FAIL, message="it was so"), axes={"arch": arch})
+        for name, arch in (("test_a", "sm90"), ("test_a", "sm100"), ("test_b", "sm120"))
+    ]
+    assert sorted((len(group.cells), group.cases) for group in groups(rows)) == [(1, ("test_b",)), (2, ("test_a",))]
 
 
 def test_the_example_has_the_smallest_batch_and_the_widest_gap_is_kept():
