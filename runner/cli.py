@@ -38,8 +38,8 @@ env = typer.Typer(
 app.add_typer(env, name="env")
 
 
-def _seconds(value: float) -> float:
-    if not math.isfinite(value):
+def _seconds(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
         raise typer.BadParameter("give a number of seconds")
     return value
 
@@ -76,6 +76,16 @@ Engine = Annotated[
     typer.Option("--engine", help="What starts workers; auto is docker where a daemon answers, else local."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+Limit = Annotated[
+    float | None,
+    typer.Option(
+        "--limit",
+        metavar="SECONDS",
+        min=0.1,
+        callback=_seconds,
+        help="For the run: the cells in flight finish then, and `runner resume` goes on.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random batches.")]
 
 
@@ -105,6 +115,11 @@ def run(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=_seconds, help="For one cell.")
     ] = DEFAULT_TIMEOUT_S,
+    silence: Annotated[
+        float | None,
+        typer.Option("--silence", metavar="SECONDS", min=0.1, callback=_seconds, help="For a cell that says nothing."),
+    ] = None,
+    limit: Limit = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory itself.")] = None,
     as_json: Json = False,
     seed: Seed = 0,
@@ -126,6 +141,8 @@ def run(
         engine=engine,
         jobs=jobs,
         timeout_s=timeout,
+        silence_s=silence or 0.0,
+        limit_s=limit,
         out=out,
         json=as_json,
         seed=seed,
@@ -209,6 +226,7 @@ def overflows(
 def resume(
     run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/latest.")],
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
+    limit: Limit = None,
     as_json: Json = False,
     quiet: Annotated[int, _counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, _counted("--verbose", "-v", help_="Say more.")] = 0,
@@ -216,7 +234,7 @@ def resume(
     """Go on with a run that was interrupted, killed, or lost its machine."""
     from runner import session
 
-    raise typer.Exit(session.resume(run_directory, jobs=jobs, json=as_json, verbosity=verbose - quiet))
+    raise typer.Exit(session.resume(run_directory, jobs=jobs, json=as_json, verbosity=verbose - quiet, limit_s=limit))
 
 
 @app.command()

@@ -104,6 +104,7 @@ class Shared:
 
     engine: Engine
     timeout_s: float
+    silence_s: float
     patience: Patience
     logs: LogStore
     stop: StopSignal
@@ -128,6 +129,7 @@ def run(
     engine: Engine,
     jobs: int,
     timeout_s: float,
+    silence_s: float = 0.0,
     on_event: Callable[[Event], None],
     stop: StopSignal,
     logs: LogStore,
@@ -136,11 +138,12 @@ def run(
 ) -> tuple[CellOutcome, ...]:
     """Runs all cells; returns an outcome for each, in the order they came. No worker outlives the call.
 
+    `silence_s` is how long a cell may say nothing, 0 is as long as it may run.
     `facts_of` gives what the host knows of an order's environment; it goes into every outcome of that order.
     """
     queue = Queue(orders)
     cells = [(index, order, cell) for index, order in enumerate(orders) for cell in order.cells]
-    shared = Shared(engine, timeout_s, patience or Patience(), logs, stop, queue, on_event, facts_of)
+    shared = Shared(engine, timeout_s, silence_s, patience or Patience(), logs, stop, queue, on_event, facts_of)
     slots = [threading.Thread(target=Slot(n, shared).work, name=f"slot-{n}") for n in range(min(jobs, len(cells)))]
     try:
         for slot in slots:
@@ -239,7 +242,7 @@ class Slot:
         cases: list[CaseResult] = []
         resolved: dict[str, object] = {}
         started = time.monotonic()
-        worker.send({"run": {"cell": wire, "timeout_s": timeout_s}})
+        worker.send({"run": {"cell": wire, "timeout_s": timeout_s, "silence_s": self.shared.silence_s}})
         for message in self.listen(worker, timeout_s + self.shared.patience.grace_s):
             match message:
                 case Log(cell=name, text=text) if name == cell_id:

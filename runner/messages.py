@@ -147,6 +147,7 @@ class DeathBody(_Message):
     signal: Annotated[str, StringConstraints(pattern=r"^(SIG[A-Z0-9+]{1,12})?$")] = ""
     exit_code: Annotated[int, Field(ge=0, le=255)] = 0
     timed_out_after_s: Seconds = 0.0
+    silent_for_s: Seconds = 0.0
     out_of_memory: bool = False
 
 

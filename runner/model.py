@@ -227,11 +227,13 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Death:
-    """How a cell's process ended when it did not end well: exactly one of the fields is set."""
+    """How a cell's process ended when it did not end well: one of the fields is set, or both that speak of time."""
 
     signal: str = ""
     exit_code: int = 0
     timed_out_after_s: float = 0.0
+    silent_for_s: float = 0.0
+    """How long it had said nothing, where that is why it was killed."""
     out_of_memory: bool = False
 
 

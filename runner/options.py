@@ -42,6 +42,10 @@ class RunOptions:
     """Workers at the same time; None lets the run choose by the machine."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """For one cell."""
+    silence_s: float = 0.0
+    """For a cell that says nothing; 0 is as long as it may run."""
+    limit_s: float | None = None
+    """For the run: then the cells in flight finish, and no other begins."""
     out: Path | None = None
     """The run directory itself; None makes one under runs/."""
     json: bool = False

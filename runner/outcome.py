@@ -64,7 +64,8 @@ def describe(overflow: Overflow) -> str:
 
 def _death(death: Death, outcome: CellOutcome) -> tuple[State, str]:
     if death.timed_out_after_s:
-        state, what = State.TIMEOUT, "still running, and killed"
+        silent = f" but silent for {death.silent_for_s:g} s" if death.silent_for_s else ""
+        state, what = State.TIMEOUT, f"still running{silent}, and killed"
     elif death.out_of_memory:
         state, what = State.OOM, "killed for memory"
     elif death.signal:

@@ -60,13 +60,14 @@ def run(options: RunOptions) -> int:
     return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
 
 
-def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int) -> int:
+def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int, limit_s: float | None = None) -> int:
     """Go on with a run that ended early, however it ended: run what has no result, and say how all of it went.
 
     Cells that the machine could not run are tried again.
     """
     asked = rundir.asked(run_directory)
-    options = replace(asked.options, jobs=jobs or asked.options.jobs, json=json, verbosity=verbosity)
+    jobs = jobs or asked.options.jobs
+    options = replace(asked.options, jobs=jobs, json=json, verbosity=verbosity, limit_s=limit_s)
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     display = progress.make(consoles.make(sys.stderr), verbosity=verbosity)
     on = choose(options.engine)
@@ -98,12 +99,18 @@ def _carry_out(run: _Run) -> int:
         left = run.plan.without(done)
         if done:
             run.display.note(f"{len(done):,} cells have a result, {sum(len(order.cells) for order in left):,} are left")
-        with open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note) as engine, stop.on_signals():
+        with (
+            open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note) as engine,
+            stop.on_signals(),
+            stop.after(options.limit_s),
+        ):
             for left_over in engine.sweep():
                 run.display.note(f"removed what a dead run left: {left_over}")
             outcomes = _dispatch(run, left, engine, stop, _Watch(run, left))
         rows = run.judge(run.plan.planned, [*done.values(), *outcomes])
-        code = outcome.exit_code((row.verdict for row in rows), interrupted=stop.requested)
+        code = outcome.exit_code(
+            (row.verdict for row in rows), interrupted=stop.requested and not stop.late, stopped_early=stop.late
+        )
         files.write(path, rows, exit_code=code, title=run.directory.run_id)
     _show(rows, code, path, as_json=options.json)
     if stop.requested:
@@ -193,6 +200,7 @@ def _dispatch(
             engine=engine,
             jobs=options.jobs or default_jobs(),
             timeout_s=options.timeout_s,
+            silence_s=options.silence_s,
             on_event=on_event,
             stop=stop,
             logs=LogStore(directory.path),

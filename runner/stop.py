@@ -13,6 +13,8 @@ class StopSignal:
     def __init__(self) -> None:
         self._requested = threading.Event()
         self._killed = threading.Event()
+        self.late = False
+        """Whether the run had its time, and nobody asked it to end."""
 
     def request(self) -> None:
         """The first call lets the cells in flight finish; another one ends them."""
@@ -35,6 +37,24 @@ class StopSignal:
     def pause(self, seconds: float) -> None:
         """Sleeps, but not beyond a request to stop."""
         self._requested.wait(seconds)
+
+    @contextlib.contextmanager
+    def after(self, seconds: float | None) -> Iterator[None]:
+        """Once the body has run that long, a request; None is never."""
+        if seconds is None:
+            yield
+            return
+
+        def end() -> None:
+            self.late = not self.requested
+            self._requested.set()
+
+        timer = threading.Timer(seconds, end)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:

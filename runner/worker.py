@@ -19,6 +19,7 @@ import faulthandler
 import gc
 import itertools
 import json
+import math
 import os
 import selectors
 import shutil
@@ -306,17 +307,19 @@ class Child:
 class Watch:
     """The parent's view of one running cell: its pipes, its deadline, what it has reported so far."""
 
-    def __init__(self, host: Host, cell_id: str, timeout_s: float) -> None:
-        self.host, self.cell_id, self.timeout_s = host, cell_id, timeout_s
+    def __init__(self, host: Host, cell_id: str, timeout_s: float, silence_s: float) -> None:
+        self.host, self.cell_id, self.timeout_s, self.silence_s = host, cell_id, timeout_s, silence_s
         self.log = Log(lambda text: host.say("log", cell=cell_id, text=text))
         self.lines = Lines()
         self.waiting: list[str] = []  # names of the cases that have not reported
         self.begun = ""
-        self.timed_out = False
+        self.timed_out_after_s = 0.0
+        self.silent = False
 
     def follow(self, pid: int, results: int, log: int) -> int:
         """Reads until the process has ended; returns its wait status."""
-        deadline = time.monotonic() + self.timeout_s
+        started = heard = time.monotonic()
+        deadline = started + self.timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(results, selectors.EVENT_READ, self.take)
             selector.register(log, selectors.EVENT_READ, self.log.feed)
@@ -327,15 +330,18 @@ class Watch:
                 if ended:
                     return status
                 now = time.monotonic()
-                if now >= deadline and not self.timed_out:
-                    self.timed_out = True
+                if not self.timed_out_after_s and now >= min(deadline, heard + self.silence_s):
+                    self.silent = now < deadline
+                    deadline, self.timed_out_after_s = now, self.timeout_s if now >= deadline else now - started
                     kill(pid, signal.SIGUSR1)
                 if self.host.ended or now >= deadline + STACKS_S:
                     kill_group(pid)
                     kill(pid, signal.SIGKILL)  # it may have left its group
                 quiet = not any(key.data for key in selector.get_map().values())
                 for key, _ in selector.select(0.001 if quiet else POLL_S):
-                    if not self.pump(key.fd, key.data):
+                    if self.pump(key.fd, key.data):
+                        heard = time.monotonic() if key.data else heard
+                    else:
                         selector.unregister(key.fd)
 
     def pump(self, fd: int, feed: Callable[[bytes], None] | None) -> bool:
@@ -386,9 +392,10 @@ class Watch:
 
 
 def death_of(status: int, watch: Watch, oom: bool) -> dict[str, Any] | None:
-    death = {"signal": "", "exit_code": 0, "timed_out_after_s": 0.0, "out_of_memory": False}
-    if watch.timed_out:
-        return {**death, "timed_out_after_s": watch.timeout_s}
+    death = {"signal": "", "exit_code": 0, "timed_out_after_s": 0.0, "silent_for_s": 0.0, "out_of_memory": False}
+    if watch.timed_out_after_s:
+        silent_for_s = watch.silence_s if watch.silent else 0.0
+        return {**death, "timed_out_after_s": round(watch.timed_out_after_s, 3), "silent_for_s": silent_for_s}
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number == signal.SIGKILL and oom:
@@ -402,7 +409,8 @@ def death_of(status: int, watch: Watch, oom: bool) -> dict[str, Any] | None:
 def blame(death: dict[str, Any]) -> tuple[str, str]:
     """State and message of the case during which the cell's process died."""
     if death["timed_out_after_s"]:
-        return "timeout", f"still running after {death['timed_out_after_s']:g} s; the log ends with its stacks"
+        silent = f", silent for {death['silent_for_s']:g} s" if death["silent_for_s"] else ""
+        return "timeout", f"still running after {death['timed_out_after_s']:g} s{silent}; the log ends with its stacks"
     if death["out_of_memory"]:
         return "oom", "killed by the kernel for memory"
     if death["signal"]:
@@ -467,9 +475,11 @@ class Worker:
             kind, body = self.host.next()
             if kind != "run":
                 return
-            self.run(session, names, body["cell"], float(body["timeout_s"]))
+            self.run(session, names, body["cell"], float(body["timeout_s"]), float(body.get("silence_s") or math.inf))
 
-    def run(self, session: Any, names: dict[str, str], cell: dict[str, Any], timeout_s: float) -> None:
+    def run(
+        self, session: Any, names: dict[str, str], cell: dict[str, Any], timeout_s: float, silence_s: float
+    ) -> None:
         started, oom_before, known = time.monotonic(), oom_kills(), children()
         scratch, parent = tempfile.mkdtemp(prefix="cell-"), os.getpid()
         results, log = os.pipe(), os.pipe()
@@ -479,7 +489,7 @@ class Worker:
             pid = os.fork()
         if pid == 0:
             self.become_cell(session, names, cell, scratch, parent, results, log)
-        watch = Watch(self.host, cell["id"], timeout_s)
+        watch = Watch(self.host, cell["id"], timeout_s, silence_s)
         try:
             for read, write in (results, log):
                 os.close(write)

@@ -39,12 +39,15 @@ class Bench:
     watch: Callable[[Event], None] = lambda _event: None
     patience: dispatch.Patience = field(default_factory=lambda: dispatch.Patience(grace_s=2, engine_wait_s=0.05))
 
-    def run(self, *orders: Order, jobs: int = 1, timeout_s: float = 20.0) -> tuple[CellOutcome, ...]:
+    def run(
+        self, *orders: Order, jobs: int = 1, timeout_s: float = 20.0, silence_s: float = 0.0
+    ) -> tuple[CellOutcome, ...]:
         outcomes = dispatch.run(
             orders,
             engine=self.engine,
             jobs=jobs,
             timeout_s=timeout_s,
+            silence_s=silence_s,
             on_event=self._see,
             stop=self.stop,
             logs=LogStore(self.directory),

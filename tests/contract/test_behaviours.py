@@ -84,6 +84,18 @@ def test_a_cell_past_its_limit_is_timed_out_by_its_worker(bench: Bench, deed: st
     assert time.monotonic() - started < 15
 
 
+def test_a_cell_that_says_nothing_is_ended_before_its_limit_and_one_that_speaks_is_not(bench: Bench) -> None:
+    silent, speaks = bench.do("sleep", "say_something_for_two_seconds", timeout_s=15.0, silence_s=1.0)
+    assert silent.death
+    assert silent.death.silent_for_s == 1.0
+    assert 1.0 <= silent.death.timed_out_after_s < 5
+    assert silent.cases[0].state is State.TIMEOUT
+    assert "silent for 1 s" in silent.cases[0].message
+    assert "in sleep" in bench.log(silent)
+    assert passed(speaks)
+    assert speaks.duration_s > 1.5
+
+
 def test_a_timed_out_cell_shows_where_it_hung(bench: Bench) -> None:
     (late,) = bench.do("sleep", timeout_s=1.0)
     assert "in sleep" in bench.log(late)

@@ -1,6 +1,7 @@
 """Runs that end early and are gone on with: the table is that of a run that nothing disturbed."""
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +114,24 @@ def test_what_is_no_run_cannot_be_gone_on_with(in_small, name: str) -> None:
     in_small()
     with pytest.raises(UsageError, match="name a run directory"):
         session.resume(Path(name), jobs=None, json=False, verbosity=-1)
+
+
+def test_a_run_that_had_its_time_can_be_gone_on_with(
+    engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slowly(cell: str, timeout_s: float) -> Iterable[Step]:
+        time.sleep(0.1)
+        return passing(cell, timeout_s)
+
+    engine.play = slowly
+    in_small()
+    assert cli.main(["--out", "run", "--jobs", "1", "--no-known", "--limit", "0.35"]) == 4
+    verdicts = [verdict for _, verdict in table(tmp_path / "run")]
+    assert 0 < verdicts.count("pass") < 10
+    assert "not_run" in verdicts
+    assert "to go on: runner resume run" in capsys.readouterr().err
+    engine.play = passing
+    assert cli.main(["resume", "run"]) == 0
 
 
 def test_the_seed_and_the_limit_of_a_run_are_kept(engine: FakeEngine, in_small, tmp_path: Path) -> None:

@@ -76,6 +76,12 @@ def ignore_signals_and_spin():
         pass
 
 
+def say_something_for_two_seconds():
+    for _ in range(20):
+        print("still here", flush=True)
+        time.sleep(0.1)
+
+
 def leave_a_grandchild_that_holds_the_pipes():
     subprocess.Popen(SLEEP, start_new_session=True)
 
