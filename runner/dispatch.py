@@ -3,6 +3,7 @@
 A slot is a thread that owns at most one worker. Slots share the orders; each stays with the order whose worker it has.
 """
 
+import math
 import re
 import threading
 import time
@@ -25,7 +26,6 @@ from runner.model import (
     CellStarted,
     Death,
     Event,
-    Evidence,
     Order,
     WorkerReady,
     WorkerStarting,
@@ -74,16 +74,20 @@ class Stopped(EngineError):
 class Queue:
     """The cells not yet taken, and why the ones that never will be are not."""
 
-    def __init__(self, orders: Sequence[Order]) -> None:
+    def __init__(self, orders: Sequence[Order], places: Callable[[Order], float] = lambda _: math.inf) -> None:
         self._lock = threading.Lock()
         self._orders = orders
+        self._places = [places(order) for order in orders]
         self._left = [deque(order.cells) for order in orders]
         self._serving = [0] * len(orders)
         self.broken: dict[int, str] = {}
         self.gone = ""
 
     def take(self, index: int | None) -> Task | None:
-        """A cell of this order while it has one, else of the order with the most cells for each slot that serves it."""
+        """A cell of this order while it has one, else of the order with the most cells for each slot that serves it.
+
+        None where all that is left is served by as many slots as it has places.
+        """
         with self._lock:
             if self.gone:
                 return None
@@ -93,6 +97,9 @@ class Queue:
             if index not in open_orders:
                 if index is not None:
                     self._serving[index] -= 1
+                open_orders = [i for i in open_orders if self._serving[i] < self._places[i]]
+                if not open_orders:
+                    return None
                 index = max(open_orders, key=lambda i: len(self._left[i]) / (1 + self._serving[i]))
                 self._serving[index] += 1
             return Task(index, self._orders[index], self._left[index].popleft())
@@ -135,13 +142,15 @@ def run(
     logs: LogStore,
     patience: Patience | None = None,
     facts_of: Callable[[Order], Mapping[str, str]] = lambda _: {},
+    places: Callable[[Order], float] = lambda _: math.inf,
 ) -> tuple[CellOutcome, ...]:
     """Runs all cells; returns an outcome for each, in the order they came. No worker outlives the call.
 
     `silence_s` is how long a cell may say nothing, 0 is as long as it may run.
+    `places` is how many workers an order may have at the same time: no more than there are devices for it.
     `facts_of` gives what the host knows of an order's environment; it goes into every outcome of that order.
     """
-    queue = Queue(orders)
+    queue = Queue(orders, places)
     cells = [(index, order, cell) for index, order in enumerate(orders) for cell in order.cells]
     shared = Shared(engine, timeout_s, silence_s, patience or Patience(), logs, stop, queue, on_event, facts_of)
     slots = [threading.Thread(target=Slot(n, shared).work, name=f"slot-{n}") for n in range(min(jobs, len(cells)))]
@@ -174,7 +183,7 @@ class Slot:
     def __init__(self, number: int, shared: Shared) -> None:
         self.number, self.shared = number, shared
         self.index: int | None = None  # of the order that the worker serves
-        self.serves: tuple[str, str, Evidence | None] | None = None  # what `Order.worker` says of it
+        self.serves: tuple[str, str, str] | None = None  # what `Order.worker` says of it
         self.worker: WorkerHandle | None = None
         self.facts = NO_FACTS
         self.busy = False  # with a cell, which a first Ctrl-C lets finish; imports are not worth finishing

@@ -11,12 +11,14 @@ import docker
 from runner import devices
 from runner.engines.base import Engine
 from runner.engines.docker import DockerEngine
+from runner.engines.leased import LeasedEngine
 from runner.engines.local import LocalEngine
 from runner.environments import daemon
 from runner.environments.image import ensure_image
 from runner.environments.recipe import digest, recipe_for, shipped
 from runner.environments.venv import ensure_local
 from runner.errors import MachineError
+from runner.leases import Leases
 from runner.matrix import Matrix
 from runner.model import Evidence, Order
 from runner.options import EngineName, Machine
@@ -79,6 +81,8 @@ def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: s
             return images[order.environment, order.evidence]
 
         engine = DockerEngine(client, image_for=image_for, run_id=run_id, worker=WORKER, cases=cases)
+    if on.devices:
+        engine = LeasedEngine(engine, Leases(on.devices))
     try:
         yield engine
     finally:
@@ -87,10 +91,9 @@ def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: s
             client.close()
 
 
-def facts_of(chart: Matrix, on: Machine) -> Callable[[Order], dict[str, str]]:
+def facts_of(chart: Matrix) -> Callable[[Order], dict[str, str]]:
     """What results say of where an order ran, besides what its worker says."""
     cases = digest(shipped("cases"), WORKER)
-    found = {device.arch: device for device in on.devices}
 
     def facts(order: Order) -> dict[str, str]:
         about = {"cases_digest": cases}
@@ -98,8 +101,7 @@ def facts_of(chart: Matrix, on: Machine) -> Callable[[Order], dict[str, str]]:
             about["recipe_digest"] = recipe_for(chart, order.environment).digest
         if candidate := chart.environments[order.environment].candidate:
             about["candidate"] = str(candidate)
-        device = found.get(str(order.cells[0].axes["arch"])) if order.evidence is Evidence.DEVICE else None
-        return about | ({"gpu": device.name, "driver": device.driver} if device else {})
+        return about
 
     return facts
 

@@ -182,6 +182,8 @@ class Order:
     cells: tuple[Cell, ...]
     seed: int = 0
     """Of the random batches."""
+    device: str = ""
+    """UUID of the GPU that the worker holds; empty before one was leased."""
 
     @property
     def case(self) -> str:
@@ -189,10 +191,20 @@ class Order:
         return str(self.cells[0].axes.get("case", "metadata"))
 
     @property
-    def worker(self) -> tuple[str, str, Evidence | None]:
+    def arch(self) -> str:
+        """Of the first cell; where the evidence is of a device, of all of them."""
+        return str(self.cells[0].axes.get("arch", ""))
+
+    @property
+    def worker(self) -> tuple[str, str, str]:
         """Orders with the same can share a worker: a device, or interpreted kernels, have their own."""
-        alone = self.evidence in (Evidence.DEVICE, Evidence.INTERPRETED)
-        return self.environment, self.case, self.evidence if alone else None
+        match self.evidence:
+            case Evidence.DEVICE:
+                return self.environment, self.case, f"{self.evidence} {self.arch}"
+            case Evidence.INTERPRETED:
+                return self.environment, self.case, self.evidence
+            case _:
+                return self.environment, self.case, ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

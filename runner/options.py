@@ -1,10 +1,12 @@
 """What a command line asks of a run, and what the machine answers: the words between cli and session."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from runner.devices import Device
+from runner.model import Evidence, Order
 from runner.select import Shard
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -65,6 +67,12 @@ class Machine:
     engine: EngineName
     why: str
     devices: tuple[Device, ...] = ()
+
+    def places(self, order: Order) -> float:
+        """How many workers the order may have at the same time: one for each device, where it is for devices."""
+        if order.evidence is not Evidence.DEVICE:
+            return math.inf
+        return sum(device.arch == order.arch for device in self.devices)
 
     @property
     def device_archs(self) -> frozenset[str]:

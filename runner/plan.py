@@ -36,19 +36,21 @@ class Plan:
 
     @property
     def orders(self) -> tuple[Order, ...]:
-        """The cells to run, one order per environment, evidence and case, in the order of their first cell."""
+        """The cells to run, one order per environment, evidence, case and device's arch, as their first cells come."""
         return self.without(())
 
     def without(self, done: Container[str]) -> tuple[Order, ...]:
         """The same, less the cells with these ids."""
-        groups: dict[tuple[str, Evidence, str], list[Cell]] = {}
+        groups: dict[tuple[str, Evidence, str, str], list[Cell]] = {}
         for one in self.planned:
             if not one.cell.unsupported and one.cell.id not in done:
                 axes = one.cell.axes
-                groups.setdefault((str(axes["vllm"]), one.evidence, str(axes.get("case"))), []).append(one.cell)
+                device = str(axes["arch"]) if one.evidence is Evidence.DEVICE else ""
+                key = (str(axes["vllm"]), one.evidence, str(axes.get("case")), device)
+                groups.setdefault(key, []).append(one.cell)
         return tuple(
             Order(environment=environment, evidence=evidence, cells=tuple(group), seed=self.seed)
-            for (environment, evidence, _), group in groups.items()
+            for (environment, evidence, *_), group in groups.items()
         )
 
     @property

@@ -204,7 +204,8 @@ def _dispatch(
             on_event=on_event,
             stop=stop,
             logs=LogStore(directory.path),
-            facts_of=facts_of(run.chart, run.on),
+            facts_of=facts_of(run.chart),
+            places=run.on.places,
         )
         events.append(RunFinished(stopped=stop.requested))
     return outcomes

@@ -208,7 +208,12 @@ def user() -> str:
 
 
 def _devices(order: Order) -> list[DeviceRequest]:
-    return [DeviceRequest(count=-1, capabilities=[["gpu"]])] if order.evidence is Evidence.DEVICE else []
+    """The GPU that was leased; one that was not is a mistake of ours, and no container gets all of them."""
+    if order.evidence is not Evidence.DEVICE:
+        return []
+    if not order.device:
+        raise CannotStart("a container for a GPU was asked for without a lease on one")
+    return [DeviceRequest(device_ids=[order.device], capabilities=[["gpu"]])]
 
 
 @contextlib.contextmanager

@@ -146,7 +146,8 @@ class LocalWorker:
 
 def told(order: Order) -> dict[str, str]:
     """What the cases must know before there is a cell: a real device must not be touched by an import."""
-    return {
+    held = {"CUDA_VISIBLE_DEVICES": order.device} if order.device else {}
+    return held | {
         "ATTNMATRIX_EVIDENCE": order.evidence.value,
         "ATTNMATRIX_CASE": order.case,
         "ATTNMATRIX_SEED": str(order.seed),

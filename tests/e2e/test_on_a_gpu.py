@@ -36,15 +36,28 @@ class NVMLError_NoPermission(NVMLError):
     pass
 
 
+class NVMLError_NotSupported(NVMLError):
+    pass
+
+
+def not_supported(*_): raise NVMLError_NotSupported
+
+
+NVML_MEMORY_ERROR_TYPE_UNCORRECTED = NVML_VOLATILE_ECC = 0
+nvmlDeviceGetMigMode = nvmlDeviceGetTotalEccErrors = nvmlDeviceGetRetiredPagesPendingStatus = not_supported
+nvmlDeviceGetRemappedRows = not_supported
+
+
 def nvmlInit(): pass
 def nvmlShutdown(): pass
 def nvmlSystemGetDriverVersion(): return "580.95.05"
 def nvmlDeviceGetCount(): return 1
 def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetHandleByUUID(uuid): return 0
 def nvmlDeviceGetUUID(handle): return "GPU-0"
 def nvmlDeviceGetName(handle): return "NVIDIA H200"
 def nvmlDeviceGetCudaComputeCapability(handle): return (9, 0)
-def nvmlDeviceGetMemoryInfo(handle): return SimpleNamespace(total=143771 << 20)
+def nvmlDeviceGetMemoryInfo(handle): return SimpleNamespace(total=143771 << 20, free=143000 << 20)
 '''
 
 

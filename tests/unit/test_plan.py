@@ -58,15 +58,25 @@ def test_without_a_device_it_depends_on_what_computes_what_the_evidence_is(shipp
     }
 
 
+def test_cells_of_two_devices_are_two_orders(small: Matrix) -> None:
+    orders = make_plan(cells(small), device_archs=frozenset({"sm90", "sm100"})).orders
+    on_devices = [order for order in orders if order.evidence is Evidence.DEVICE]
+    assert sorted((order.arch, {str(c.axes["arch"]) for c in order.cells}) for order in on_devices) == [
+        ("sm100", {"sm100"}),
+        ("sm90", {"sm90"}),
+    ]
+    assert len({order.worker for order in on_devices}) == 2
+
+
 def test_cells_that_are_judged_by_other_cases_have_workers_of_their_own(shipped: Matrix) -> None:
     chosen = select(shipped, filters=["sm90,k0,c64,small,hybrid_on", "metadata,forward,engine"])
     orders = make_plan(chosen, device_archs=NO_DEVICE).orders
     assert {order.worker for order in orders} == {
-        ("0.32.0", "metadata", None),
-        ("0.32.0", "forward", None),
-        ("0.32.0", "forward", Evidence.INTERPRETED),
-        ("0.32.0", "engine", None),
-        ("0.32.0", "engine", Evidence.INTERPRETED),
+        ("0.32.0", "metadata", ""),
+        ("0.32.0", "forward", ""),
+        ("0.32.0", "forward", "interpreted"),
+        ("0.32.0", "engine", ""),
+        ("0.32.0", "engine", "interpreted"),
     }
 
 

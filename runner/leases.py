@@ -1,0 +1,96 @@
+"""A worker's exclusive hold on a GPU, across all runners of a machine.
+
+A lease is a lock file named by the device's UUID. The kernel frees it when its holder dies, however that happens.
+"""
+
+import contextlib
+import os
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from runner import devices
+from runner.devices import Device
+from runner.engines.base import CannotStart
+
+FOLDER = Path(tempfile.gettempdir()) / "attnmatrix-leases"
+ENOUGH = 2
+"""Failed health checks in a row after which a device is set aside for the run."""
+POLL_S = 1.0
+
+
+class Lease:
+    """A device that nobody else has until `give_back`, which may be called twice."""
+
+    def __init__(self, device: Device, lock: FileLock) -> None:
+        self.device = device
+        self._lock = lock
+
+    def give_back(self) -> None:
+        self._lock.release()
+
+
+class Leases:
+    """The devices of this run, by arch."""
+
+    def __init__(
+        self,
+        found: Sequence[Device],
+        *,
+        folder: Path = FOLDER,
+        trouble: Callable[[str], str] = devices.trouble,
+        wait_s: float = 300.0,
+    ) -> None:
+        self._devices, self._folder, self._trouble, self._wait_s = tuple(found), folder, trouble, wait_s
+        self._failed: Counter[str] = Counter()
+        self._reasons: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def take(self, arch: str) -> Lease:
+        """A healthy device of the arch; CannotStart with the reasons where there is none, or none becomes free."""
+        until = time.monotonic() + self._wait_s
+        while True:
+            fit = [d for d in self._devices if d.arch == arch and self._failed[d.uuid] < ENOUGH]
+            if not fit:
+                raise CannotStart(f"no {arch} device is fit: {self._why(arch)}")
+            for device in fit:
+                if (lease := self._try(device)) is not None:
+                    return lease
+            if time.monotonic() >= until:
+                raise CannotStart(f"no {arch} device became free within {self._wait_s:g} s: {self._why(arch)}")
+            time.sleep(POLL_S)
+
+    def _try(self, device: Device) -> Lease | None:
+        self._folder.mkdir(mode=0o1777, exist_ok=True)
+        path = self._folder / f"{device.uuid}.lock"
+        lock = FileLock(path, mode=0o666)
+        holder = path.with_suffix(".holder")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            with contextlib.suppress(OSError):
+                self._note(device, f"held by {holder.read_text().strip()}")
+            return None
+        if reason := self._trouble(device.uuid):
+            lock.release()
+            with self._lock:
+                self._failed[device.uuid] += 1
+            self._note(device, reason)
+            return None
+        with self._lock:
+            self._failed[device.uuid] = 0
+        with contextlib.suppress(OSError):
+            holder.write_text(f"process {os.getpid()}\n")
+        return Lease(device, lock)
+
+    def _note(self, device: Device, reason: str) -> None:
+        self._reasons[device.uuid] = reason
+
+    def _why(self, arch: str) -> str:
+        said = [f"{d.name} {d.uuid}: {self._reasons.get(d.uuid, 'unknown')}" for d in self._devices if d.arch == arch]
+        return "; ".join(said) or "none was found"
