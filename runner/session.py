@@ -45,7 +45,7 @@ def run(options: RunOptions) -> int:
     chart = candidates.joined(matrix.load(options.matrix), options.candidates)
     cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
-    on = choose(options.engine)
+    on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
     plan = planning.make_plan(cells, device_archs=on.device_archs, seed=options.seed)
     directory = rundir.create(options.out)
@@ -70,7 +70,7 @@ def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int,
     options = replace(asked.options, jobs=jobs, json=json, verbosity=verbosity, limit_s=limit_s)
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     display = progress.make(consoles.make(sys.stderr), verbosity=verbosity)
-    on = choose(options.engine)
+    on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
     plan = replace(planning.from_json((run_directory / PLAN).read_bytes()), seed=options.seed)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
@@ -198,7 +198,8 @@ def _dispatch(
         outcomes = dispatch.run(
             orders,
             engine=engine,
-            jobs=options.jobs or default_jobs(),
+            jobs=options.jobs or run.on.jobs or default_jobs(),
+            patience=dispatch.Patience(start_s=run.on.start_s),
             timeout_s=options.timeout_s,
             silence_s=options.silence_s,
             on_event=on_event,

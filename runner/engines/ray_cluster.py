@@ -1,0 +1,60 @@
+"""The connection of this process to a Ray cluster."""
+
+import logging
+import os
+import socket
+
+from runner.errors import MachineError
+
+INSTALL = "pip install 'attnmatrix[ray]'"
+CONNECT_S = 5.0
+
+
+def connect(address: str) -> None:
+    """Joins the cluster at `auto`, HOST:PORT or ray://HOST:PORT; MachineError with what to do where that fails."""
+    what = f"--engine ray --address {address}"
+    try:
+        import ray
+    except ImportError:
+        raise MachineError(f"--engine ray: Ray is not installed here: {INSTALL}, and the same on each node") from None
+    _knock(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address, what)
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, namespace="attnmatrix", log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        raise MachineError(
+            f"{what}: no cluster is found from here: start one with `ray start --head`, or name the address of its "
+            f"head as HOST:PORT or ray://HOST:PORT ({_first_line(error)})"
+        ) from error
+    except (RuntimeError, ValueError, OSError, ImportError, SystemExit) as error:
+        raise MachineError(
+            f"{what}: cannot join the cluster: {_first_line(error)}; Python and Ray must be the same version there"
+        ) from error
+
+
+def disconnect() -> None:
+    import ray
+
+    ray.shutdown()
+
+
+def _knock(address: str, what: str) -> None:
+    """Whether anything listens there; Ray itself would try for more than a minute."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not address or address == "auto":
+        return
+    if not (colon and host and port.isdecimal()):
+        raise MachineError(f"{what}: this is no address of a cluster: write auto, HOST:PORT or ray://HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise MachineError(
+            f"{what}: nothing answers at {host}:{port} ({reason}): is the head of the cluster up (`ray start --head "
+            "--port 6379`), and does a firewall let this machine reach it?"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
