@@ -135,7 +135,7 @@ class RayEngine:
             self.say(f"{node.name} is set aside: {reason}")
 
     def keeper(self, node: Node, order: Order) -> Any:
-        """An actor on the node, perhaps still waiting for its resources; a device is taken as one, for others to see."""
+        """An actor on the node, perhaps still waiting for its resources; a device is one, for others to see."""
         on_device = order.evidence is Evidence.DEVICE
         opening = ray.cloudpickle.dumps(self._opening_for(replace(order, cells=order.cells[:1])))
         with _faults():
