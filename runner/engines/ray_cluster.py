@@ -17,6 +17,10 @@ def connect(address: str) -> None:
         import ray
     except ImportError:
         raise MachineError(f"--engine ray: Ray is not installed here: {INSTALL}, and the same on each node") from None
+    from ray._private import worker
+
+    # It prints what becomes of nodes on standard output, where --json is; there is no option against it.
+    worker.print_to_stdstream = lambda *_, **__: None
     _knock(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address, what)
     if ray.is_initialized():
         return
