@@ -26,6 +26,7 @@ from runner.model import (
     CellStarted,
     Death,
     Event,
+    Evidence,
     Order,
     WorkerReady,
     WorkerStarting,
@@ -177,6 +178,15 @@ def run(
     return tuple(shared.outcomes[cell.id] for _, _, cell in cells)
 
 
+def taints(outcome: CellOutcome) -> bool:
+    """Whether the worker may serve no other cell: what crashed a process may have reached what all of them share.
+
+    On a device that is so however the process ended: an error sticks to it.
+    """
+    death = outcome.death
+    return death is not None and bool(death.signal or death.exit_code or outcome.evidence is Evidence.DEVICE)
+
+
 class Slot:
     """One thread: takes cells, keeps a worker for them, and never leaves one behind."""
 
@@ -223,6 +233,8 @@ class Slot:
             self.busy = True
             try:
                 outcome = self.follow(worker, task, attempt, log)
+                if taints(outcome):
+                    self.drop()
                 return replace(outcome, log=log.place)
             except (WorkerLost, ProtocolError, EngineGone) as error:
                 reason = self.lost(worker, error)
