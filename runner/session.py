@@ -54,8 +54,8 @@ def run(options: RunOptions) -> int:
     for note in candidates.notes(chart):
         display.note(note)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
-    rundir.keep(directory, options)
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
+    rundir.keep(directory, options)  # last: a directory that has it can be gone on with
     rundir.link_latest(directory)
     return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
 
