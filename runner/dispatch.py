@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
+from runner import outcome
 from runner.engines.base import CannotStart, Engine, EngineError, EngineGone, WorkerHandle, WorkerLost
 from runner.logs import CellLog, LogStore
 from runner.messages import Broken, Case, Done, Log, Message, ProtocolError, Ready
@@ -27,7 +28,9 @@ from runner.model import (
     Death,
     Event,
     Evidence,
+    Fault,
     Order,
+    State,
     WorkerReady,
     WorkerStarting,
 )
@@ -113,6 +116,7 @@ class Shared:
     engine: Engine
     timeout_s: float
     silence_s: float
+    reruns: int
     patience: Patience
     logs: LogStore
     stop: StopSignal
@@ -138,6 +142,7 @@ def run(
     jobs: int,
     timeout_s: float,
     silence_s: float = 0.0,
+    reruns: int = 0,
     on_event: Callable[[Event], None],
     stop: StopSignal,
     logs: LogStore,
@@ -147,13 +152,14 @@ def run(
 ) -> tuple[CellOutcome, ...]:
     """Runs all cells; returns an outcome for each, in the order they came. No worker outlives the call.
 
+    `reruns` is how often a cell with product trouble is run again, to tell flakes; its first outcome stays.
     `silence_s` is how long a cell may say nothing, 0 is as long as it may run.
     `places` is how many workers an order may have at the same time: no more than there are devices for it.
     `facts_of` gives what the host knows of an order's environment; it goes into every outcome of that order.
     """
     queue = Queue(orders, places)
     cells = [(index, order, cell) for index, order in enumerate(orders) for cell in order.cells]
-    shared = Shared(engine, timeout_s, silence_s, patience or Patience(), logs, stop, queue, on_event, facts_of)
+    shared = Shared(engine, timeout_s, silence_s, reruns, patience or Patience(), logs, stop, queue, on_event, facts_of)
     slots = [threading.Thread(target=Slot(n, shared).work, name=f"slot-{n}") for n in range(min(jobs, len(cells)))]
     try:
         for slot in slots:
@@ -178,13 +184,13 @@ def run(
     return tuple(shared.outcomes[cell.id] for _, _, cell in cells)
 
 
-def taints(outcome: CellOutcome) -> bool:
+def taints(found: CellOutcome) -> bool:
     """Whether the worker may serve no other cell: what crashed a process may have reached what all of them share.
 
     On a device that is so however the process ended: an error sticks to it.
     """
-    death = outcome.death
-    return death is not None and bool(death.signal or death.exit_code or outcome.evidence is Evidence.DEVICE)
+    death = found.death
+    return death is not None and bool(death.signal or death.exit_code or found.evidence is Evidence.DEVICE)
 
 
 class Slot:
@@ -206,7 +212,7 @@ class Slot:
                     self.drop()
                 self.index, self.serves = task.index, task.order.worker
                 try:
-                    outcome = self.attempt(task)
+                    found = self.with_reruns(task, self.attempt(task))
                 except Stopped:
                     return
                 except OrderBroken as error:
@@ -215,27 +221,38 @@ class Slot:
                 except EngineGone as error:
                     queue.gone = queue.gone or str(error)
                     return
-                self.shared.emit(CellFinished(outcome=outcome))
+                self.shared.emit(CellFinished(outcome=found))
         except BaseException as error:  # noqa: BLE001 - raised again by `run`, in the main thread
             self.shared.trouble.append(error)
             self.shared.stop.kill()
         finally:
             self.drop()
 
-    def attempt(self, task: Task) -> CellOutcome:
+    def with_reruns(self, task: Task, first: CellOutcome) -> CellOutcome:
+        """The outcome, with what became of the cell each time it was run again."""
+        states: list[State] = []
+        if outcome.of(first)[0].fault is Fault.PRODUCT:
+            for _ in range(self.shared.reruns):
+                if self.shared.stop.requested:
+                    break
+                again = self.attempt(task, attempts_before=first.attempts + len(states))
+                states.append(outcome.of(again)[0])
+        return replace(first, reruns=tuple(states))
+
+    def attempt(self, task: Task, attempts_before: int = 0) -> CellOutcome:
         """A cell whose worker is lost is tried once more on a fresh one: it may not have been the cell's doing."""
         reasons: list[str] = []
         place = ""
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(attempts_before + 1, attempts_before + ATTEMPTS + 1):
             worker = self.worker or self.start(task)
             log = self.shared.logs.open(task.cell.id, attempt)
             self.shared.emit(CellStarted(slot=self.number, cell=task.cell.id, attempt=attempt))
             self.busy = True
             try:
-                outcome = self.follow(worker, task, attempt, log)
-                if taints(outcome):
+                found = self.follow(worker, task, attempt, log)
+                if taints(found):
                     self.drop()
-                return replace(outcome, log=log.place)
+                return replace(found, log=log.place)
             except (WorkerLost, ProtocolError, EngineGone) as error:
                 reason = self.lost(worker, error)
                 reasons.append(reason)

@@ -201,6 +201,7 @@ def _dispatch(
             jobs=options.jobs or default_jobs(),
             timeout_s=options.timeout_s,
             silence_s=options.silence_s,
+            reruns=options.reruns,
             on_event=on_event,
             stop=stop,
             logs=LogStore(directory.path),
