@@ -104,7 +104,7 @@ class Served:
         }
 
     def _overflow(self, error: Exception) -> Overflow | None:
-        """The overflow that an exception in a step is about, with what a user had sent; None if about something else."""
+        """The overflow that an exception in a step is about, with what was sent; None if about something else."""
         batch = self.steps.last
         sent = f"prompts of {', '.join(map(str, self.steps.prompts))} tokens"
         if isinstance(error, OutOfRange):

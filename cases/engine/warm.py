@@ -6,7 +6,7 @@ No engine is started and nothing is computed on an arch: a cell's process finds 
 import importlib
 import os
 
-import torch
+import torch._dynamo
 
 IMPORTED_LATE = (
     "vllm.entrypoints.llm",
@@ -24,8 +24,13 @@ IMPORTED_LATE = (
 
 
 def warm() -> None:
-    """Import all of it and let numba compile the n-gram search. One thread computes: a pool would not survive a fork."""
+    """Import all of it. One thread computes, as a pool would not survive a fork; and nothing is compiled by torch.
+
+    What vLLM decorates with `torch.compile` beside the model (the ranks of log-probabilities) then runs as it is
+    written: compiled it would cost each cell four seconds.
+    """
     torch.set_num_threads(1)
+    torch._dynamo.config.disable = True
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     for name in IMPORTED_LATE:
         importlib.import_module(name)
