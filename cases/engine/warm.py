@@ -5,8 +5,11 @@ No engine is started and nothing is computed on an arch: a cell's process finds 
 
 import importlib
 import os
+from types import SimpleNamespace
 
+import numpy as np
 import torch._dynamo
+from vllm.platforms import current_platform
 
 IMPORTED_LATE = (
     "vllm.entrypoints.llm",
@@ -24,13 +27,34 @@ IMPORTED_LATE = (
 
 
 def warm() -> None:
-    """Import all of it. One thread computes, as a pool would not survive a fork; and nothing is compiled by torch.
+    """Import all of it, and let numba compile the n-gram search.
 
-    What vLLM decorates with `torch.compile` beside the model (the ranks of log-probabilities) then runs as it is
-    written: compiled it would cost each cell four seconds.
+    One thread computes, and numba's threads are of the kind that a fork may leave behind. Nothing is compiled by torch:
+    what vLLM decorates so beside the model (the ranks of log-probabilities) runs as it is written, which saves each
+    cell four seconds.
     """
     torch.set_num_threads(1)
     torch._dynamo.config.disable = True
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", NUMBA_NUM_THREADS="1", NUMBA_THREADING_LAYER="workqueue")
     for name in IMPORTED_LATE:
         importlib.import_module(name)
+    if os.environ.get("ATTNMATRIX_EVIDENCE") != "device":
+        current_platform.register_triton_kernel_overrides()  # before numba is there, see the platform
+    _compile_ngram_search()
+
+
+def _compile_ngram_search() -> None:
+    """As vLLM's proposer does when it is made; here of no model."""
+    from vllm.v1.spec_decode.ngram_proposer import NgramProposer
+
+    drafts = SimpleNamespace(prompt_lookup_min=1, prompt_lookup_max=3, num_speculative_tokens=1)
+    proposer = NgramProposer(
+        SimpleNamespace(
+            speculative_config=drafts,
+            model_config=SimpleNamespace(max_model_len=64),
+            scheduler_config=SimpleNamespace(max_num_seqs=1),
+            parallel_config=SimpleNamespace(tensor_parallel_size=1),
+        )
+    )
+    tokens = np.zeros((1, 64), dtype=np.int32)
+    proposer.propose(1, [[0]], np.ones(1, dtype=np.int32), tokens)
