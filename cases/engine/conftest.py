@@ -1,5 +1,7 @@
 """One engine per cell, started by the first case that asks for it."""
 
+from typing import Any
+
 import pytest
 
 from cases.arch import CASE
@@ -34,14 +36,22 @@ def engine(request: pytest.FixtureRequest, cell: Cell, tmp_path_factory: pytest.
 
 
 @pytest.fixture
-def answers(request: pytest.FixtureRequest, engine: "Served") -> "list[Answer]":
-    """The engine's answers to the prompts at borders, all given at once; found once per cell."""
-    kept = request.config.stash.get(_ANSWERS, (None, []))
+def alone(request: pytest.FixtureRequest, engine: "Served") -> "list[Answer]":
+    """The engine's answers to the prompts at borders, one after the other; found once per cell."""
+    kept = request.config.stash.get(_ALONE, (None, []))
     if kept[0] != engine.cell:
-        kept = (engine.cell, engine.answers(at_borders(engine.sizes)))
-        request.config.stash[_ANSWERS] = kept
+        kept = (engine.cell, engine.answers_alone(at_borders(engine.sizes)))
+        request.config.stash[_ALONE] = kept
     return kept[1]
 
 
+@pytest.fixture
+def record(request: pytest.FixtureRequest, engine: "Served") -> dict[str, Any]:
+    """For what a case measures: it goes to what the result says was resolved."""
+    measured = engine.resolved()
+    request.node.user_properties.append(("resolved", measured))
+    return measured
+
+
 _ENGINE = pytest.StashKey[tuple[Cell | None, "Served | Exception | None"]]()
-_ANSWERS = pytest.StashKey[tuple[Cell | None, "list[Answer]"]]()
+_ALONE = pytest.StashKey[tuple[Cell | None, "list[Answer]"]]()

@@ -56,7 +56,7 @@ def of(cell: Cell) -> Llama4ForCausalLM:
 
 
 def write(model: Llama4ForCausalLM, cell: Cell, folder: Path) -> None:
-    """The checkpoint, as transformers writes it, and below `draft` that of an EAGLE head where the cell drafts by one."""
+    """The checkpoint, as transformers writes it; below `draft` that of an EAGLE head, where the cell drafts by one."""
     model.save_pretrained(folder)
     if cell.draft == "eagle":
         (folder / "draft").mkdir()

@@ -60,6 +60,13 @@ def logprobs(model: Llama4ForCausalLM, tokens: Tokens) -> torch.Tensor:
     return found
 
 
+def last_logprobs(model: Llama4ForCausalLM, prompts: list[Tokens]) -> torch.Tensor:
+    """Of the token after each of several prompts of one length, [len(prompts), vocabulary], float32."""
+    with torch.no_grad():
+        found: torch.Tensor = model(torch.tensor(prompts), use_cache=False).logits[:, -1].log_softmax(-1)
+    return found
+
+
 def difference(model: Llama4ForCausalLM, answer: Answer) -> Difference | None:
     """Where an answer leaves the model first; None where it is the model's own."""
     prompt = len(answer.prompt)

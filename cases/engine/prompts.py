@@ -43,6 +43,15 @@ def with_a_common_prefix(sizes: Sizes) -> list[Tokens]:
     return [common[:length] + text(5, drawn) for length in shared]
 
 
+def that_grow(sizes: Sizes) -> list[Tokens]:
+    """Two prompts that end just before a page of a chunk is full, and not its last: their answers need more blocks.
+
+    Beyond the border of a chunk blocks become free as well, and no request would have to go.
+    """
+    drawn = torch.Generator().manual_seed(3 + sizes.chunk)
+    return [text(sizes.chunk - sizes.page - 2 - sizes.spec_k, drawn) for _ in range(2)]
+
+
 def text(length: int, drawn: torch.Generator) -> Tokens:
     """Tokens drawn at random, all alike likely."""
     return torch.randint(VOCABULARY, (length,), generator=drawn).tolist()

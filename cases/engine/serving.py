@@ -20,7 +20,7 @@ from cases import arch, command_line, extents, owned
 from cases.cell import Cell, Load
 from cases.engine import model
 from cases.engine.oracle import Answer
-from cases.engine.prompts import Sizes, Tokens
+from cases.engine.prompts import Sizes
 from cases.engine.steps import Steps
 from cases.needs import Need
 from cases.stand_ins import OutOfRange
@@ -59,9 +59,10 @@ class Served:
         load = self.cell.load
         return Sizes(self.cell.chunk, load.block_size, self.cell.spec_k, load.max_model_len - ANSWER)
 
-    def answers(self, prompts: Sequence[Tokens], tokens: int = ANSWER, *, from_cache: bool = False) -> list[Answer]:
+    def answers(
+        self, prompts: Sequence[Sequence[int]], tokens: int = ANSWER, *, from_cache: bool = False
+    ) -> list[Answer]:
         """The engine's answers, all prompts given at once; Overflowed where a buffer was too short for a step."""
-        self.steps.clear()
         params = SamplingParams(
             temperature=0.0,
             max_tokens=tokens,
@@ -71,13 +72,19 @@ class Served:
             skip_reading_prefix_cache=not from_cache,
         )
         try:
-            outputs = self.llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
+            outputs = self.llm.generate(
+                [{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False
+            )
         except Exception as error:
             self.died.append(words_of(error))
             if overflow := self._overflow(error):
                 raise Overflowed([overflow]) from error
             raise
         return [_answer(output) for output in outputs]
+
+    def answers_alone(self, prompts: Sequence[Sequence[int]], tokens: int = ANSWER, **options: Any) -> list[Answer]:
+        """The same, one prompt after the other: each is answered before the next is sent."""
+        return [answer for prompt in prompts for answer in self.answers([prompt], tokens, **options)]
 
     def kv_caches(self) -> list[Any]:
         """The layers' tensors of the KV cache, pages along the first axis."""
@@ -108,7 +115,9 @@ class Served:
         batch = self.steps.last
         sent = f"prompts of {', '.join(map(str, self.steps.prompts))} tokens"
         if isinstance(error, OutOfRange):
-            return Overflow(error.buffer, error.required, error.allocated, "silent", batch, sent)
+            how = "short" if error.access == "read" else "silent"
+            detail = f"{sent}: {error}"
+            return Overflow(error.buffer, error.required, error.allocated, how, batch, detail)
         for group in self.local_groups():
             need = Need.of(batch, self.cell.chunk, group.kv_cache_spec.block_size)
             storages = owned.storages(group.get_metadata_builder())

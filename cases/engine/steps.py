@@ -29,6 +29,8 @@ class Steps:
         self.preemptions = 0
         self.drafts = 0
         """Draft tokens scheduled for verification."""
+        self.most_blocks = 0
+        """KV-cache blocks in use after the step that had the most."""
 
     @property
     def last(self) -> Batch:
@@ -46,6 +48,8 @@ class Steps:
             self.batches.append(Batch(tuple(scheduled.values()), tuple(ends.values())))
             self.prompts = tuple(prompts.values())
             self.cut_prompts += sum(ends[name] < prompts[name] for name in scheduled)
+            pool = self.scheduler.kv_cache_manager.block_pool
+            self.most_blocks = max(self.most_blocks, pool.num_gpu_blocks - 1 - pool.get_num_free_blocks())
             self.drafts += sum(map(len, step.scheduled_spec_decode_tokens.values()))
         return step
 
@@ -56,8 +60,8 @@ class Steps:
 
 @contextmanager
 def prompts_cut(scheduler: Any, tokens: int) -> Iterator[None]:
-    """No step computes more than `tokens` of a prompt: what `--long-prefill-token-threshold` sets."""
-    with mock.patch.object(scheduler.scheduler_config, "long_prefill_token_threshold", tokens):
+    """No step computes more than `tokens`, as if `--max-num-scheduled-tokens` had said so."""
+    with mock.patch.object(scheduler, "max_num_scheduled_tokens", tokens):
         yield
 
 

@@ -27,7 +27,7 @@ class OutOfRange(Exception):
     """A kernel would access `required` entries of a buffer that has `allocated`: silent on a GPU."""
 
     def __init__(self, buffer: str, required: int, allocated: int, access: str = "write") -> None:
-        self.buffer, self.required, self.allocated = buffer, required, allocated
+        self.buffer, self.required, self.allocated, self.access = buffer, required, allocated, access
         into = {"write": "into", "read": "of"}[access]
         super().__init__(f"{buffer}: a kernel would {access} {required} entries {into} {allocated}")
 

@@ -27,7 +27,7 @@ CPU_PAGE = 16
 """Tokens of a page that every release's CPU platform takes; 0.10 takes no other."""
 
 WHOLE_ENGINE = os.environ.get("ATTNMATRIX_CASE") == "engine"
-"""Whether whole engines run. They compute in float32, so that their tokens can be compared to the last one, and backends
+"""Whether whole engines run. They compute in float32, so that their tokens can be compared to the last one; backends
 that have no such kernels on a GPU are asked whether they serve bfloat16."""
 
 
@@ -57,7 +57,7 @@ class PresentedPlatform(CpuPlatform):
             cache.block_size = asked
 
     @classmethod
-    @functools.cache  # noqa: B019 - of the class, for the life of the process
+    @functools.cache
     def register_triton_kernel_overrides(cls) -> None:
         """Once per process: vLLM looks at every object of every module for it, half a second for each engine.
 
