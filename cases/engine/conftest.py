@@ -16,21 +16,27 @@ if CASE == "engine":
     warm.warm()
 
 
+DEATHS = 2
+"""An engine that an overflow killed is started once more: two overflows of a cell are told, other cases are skipped."""
+
+
 @pytest.fixture
 def engine(request: pytest.FixtureRequest, cell: Cell, tmp_path_factory: pytest.TempPathFactory) -> "Served":
-    """The cell's engine; a case that comes after an overflow is skipped, as an engine that died serves nobody."""
-    kept = request.config.stash.get(_ENGINE, (None, None))
-    if kept[0] != cell:
+    """The cell's engine, and another one where it has died; what vLLM refuses or substitutes, each case says."""
+    of, served, deaths = request.config.stash.get(_ENGINE, (None, None, 0))
+    if of != cell:
+        deaths, served = 0, None
+    died = served.died if isinstance(served, Served) else []
+    if died and deaths + 1 == DEATHS:
+        pytest.skip(f"the engine died in earlier cases of this cell: {died[0]}")
+    if served is None or died:
         try:
-            kept = (cell, serve(cell, tmp_path_factory.mktemp("model")))
-        except Exception as error:  # noqa: BLE001 - each case of the cell is to say it
-            kept = (cell, error)
-        request.config.stash[_ENGINE] = kept
-    served = kept[1]
+            served = serve(cell, tmp_path_factory.mktemp("model"))
+        except Exception as error:  # noqa: BLE001
+            served = error
+        request.config.stash[_ENGINE] = (cell, served, deaths + bool(died))
     if isinstance(served, Exception):
         raise served
-    if served.died:
-        pytest.skip(f"the engine died in an earlier case of this cell: {served.died[0]}")
     request.node.user_properties.append(("resolved", served.resolved()))
     return served
 
@@ -39,7 +45,7 @@ def engine(request: pytest.FixtureRequest, cell: Cell, tmp_path_factory: pytest.
 def alone(request: pytest.FixtureRequest, engine: "Served") -> "list[Answer]":
     """The engine's answers to the prompts at borders, one after the other; found once per cell."""
     kept = request.config.stash.get(_ALONE, (None, []))
-    if kept[0] != engine.cell:
+    if kept[0] is not engine.cell:
         kept = (engine.cell, engine.answers_alone(at_borders(engine.sizes)))
         request.config.stash[_ALONE] = kept
     return kept[1]
@@ -53,5 +59,5 @@ def record(request: pytest.FixtureRequest, engine: "Served") -> dict[str, Any]:
     return measured
 
 
-_ENGINE = pytest.StashKey[tuple[Cell | None, "Served | Exception | None"]]()
+_ENGINE = pytest.StashKey[tuple[Cell | None, "Served | Exception | None", int]]()
 _ALONE = pytest.StashKey[tuple[Cell | None, "list[Answer]"]]()

@@ -67,6 +67,17 @@ def last_logprobs(model: Llama4ForCausalLM, prompts: list[Tokens]) -> torch.Tens
     return found
 
 
+def greedy(model: Llama4ForCausalLM, prompt: Tokens, tokens: int) -> Answer:
+    """The model's own answer, a token at a time."""
+    said, best = list(prompt), []
+    for _ in range(tokens):
+        best.append(logprobs(model, said)[-1].topk(2))
+        said.append(int(best[-1].indices[0]))
+    values = [one.values.tolist() for one in best]
+    ahead = tuple(first - second for first, second in values)
+    return Answer(tuple(prompt), tuple(said[len(prompt) :]), tuple(first for first, _ in values), ahead)
+
+
 def difference(model: Llama4ForCausalLM, answer: Answer) -> Difference | None:
     """Where an answer leaves the model first; None where it is the model's own."""
     prompt = len(answer.prompt)

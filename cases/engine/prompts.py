@@ -43,6 +43,12 @@ def with_a_common_prefix(sizes: Sizes) -> list[Tokens]:
     return [common[:length] + text(5, drawn) for length in shared]
 
 
+def before_a_border(sizes: Sizes) -> list[Tokens]:
+    """Prompts whose first verify window begins in one chunk and ends in the next, cut after each of its tokens."""
+    drawn = torch.Generator().manual_seed(4 + sizes.chunk)
+    return [text(sizes.chunk - before, drawn) for before in range(1, sizes.spec_k + 1)]
+
+
 def that_grow(sizes: Sizes) -> list[Tokens]:
     """Two prompts that end just before a page of a chunk is full, and not its last: their answers need more blocks.
 

@@ -23,6 +23,11 @@ for _name in ("_is_avx512_supported", "_is_amx_tile_supported"):
     if not hasattr(torch._C._cpu, _name):
         setattr(torch._C._cpu, _name, getattr(torch.cpu, _name))
 
+if os.environ.get("ATTNMATRIX_EVIDENCE") == "interpreted":
+    # Real Triton kernels choose their tiles by what torch says of the device (`triton_reshape_and_cache_flash`).
+    _cuda: Any = torch.cuda
+    _cuda.get_device_capability = lambda _device=None: capability_of(presented())
+
 CPU_PAGE = 16
 """Tokens of a page that every release's CPU platform takes; 0.10 takes no other."""
 

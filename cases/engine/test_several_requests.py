@@ -6,7 +6,7 @@ from cases.engine import steps
 from cases.engine.oracle import Answer
 from cases.engine.prompts import that_grow
 from cases.engine.serving import Served
-from cases.engine.test_alone import told
+from cases.engine.test_one_request import told
 
 pytestmark = pytest.mark.cell(load=["small", "server"])
 
