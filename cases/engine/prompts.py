@@ -17,6 +17,8 @@ class Sizes:
     page: int
     spec_k: int
     longest: int
+    few: bool = False
+    """Whether each token takes so long that there are only a few prompts."""
 
 
 def lengths(sizes: Sizes) -> tuple[int, ...]:
@@ -25,6 +27,8 @@ def lengths(sizes: Sizes) -> tuple[int, ...]:
     The second to last ends where its answer passes a border after a window's length, the last is of three chunks.
     """
     c, page = sizes.chunk, sizes.page
+    if sizes.few:
+        return (c - 1, c + page)
     found = (page // 2, c - 1, c, c + 1, c + page, 2 * c - 2 - sizes.spec_k, 2 * c + page + 3)
     return tuple(length for length in dict.fromkeys(found) if length < sizes.longest)
 

@@ -31,8 +31,9 @@ STEP_CHUNKS, SEQUENCE_CHUNKS = 3, 4
 """Chunks that fit a step and a sequence."""
 LONGEST_CHUNK = 64
 """Of a CPU's engine: attention over a sequence of four chunks of more tokens takes minutes."""
-ANSWER = 12
-"""Tokens of an answer: three verify windows of three drafts."""
+ANSWER, SHORT_ANSWER = 12, 3
+"""Tokens of an answer: three verify windows of three drafts; the least that goes beyond a border, where the kernels are
+interpreted."""
 KV_BLOCKS = 160
 
 
@@ -57,15 +58,14 @@ class Served:
     def sizes(self) -> Sizes:
         """What prompts are made for."""
         load = self.cell.load
-        return Sizes(self.cell.chunk, load.block_size, self.cell.spec_k, load.max_model_len - ANSWER)
+        longest = load.max_model_len - ANSWER
+        return Sizes(self.cell.chunk, load.block_size, self.cell.spec_k, longest, few=not compiled(self.cell))
 
-    def answers(
-        self, prompts: Sequence[Sequence[int]], tokens: int = ANSWER, *, from_cache: bool = False
-    ) -> list[Answer]:
+    def answers(self, prompts: Sequence[Sequence[int]], tokens: int = 0, *, from_cache: bool = False) -> list[Answer]:
         """The engine's answers, all prompts given at once; Overflowed where a buffer was too short for a step."""
         params = SamplingParams(
             temperature=0.0,
-            max_tokens=tokens,
+            max_tokens=tokens or (ANSWER if compiled(self.cell) else SHORT_ANSWER),
             ignore_eos=True,
             detokenize=False,
             logprobs=2,
@@ -82,13 +82,13 @@ class Served:
             raise
         return [_answer(output) for output in outputs]
 
-    def answers_alone(self, prompts: Sequence[Sequence[int]], tokens: int = ANSWER, **options: Any) -> list[Answer]:
+    def answers_alone(self, prompts: Sequence[Sequence[int]], tokens: int = 0, **options: Any) -> list[Answer]:
         """The same, one prompt after the other: each is answered before the next is sent."""
         return [answer for prompt in prompts for answer in self.answers([prompt], tokens, **options)]
 
     def kv_caches(self) -> list[Any]:
         """The layers' tensors of the KV cache, pages along the first axis."""
-        layers = self.runner.compilation_config.static_forward_context.values()
+        layers = self.llm.llm_engine.vllm_config.compilation_config.static_forward_context.values()
         return [layer.kv_cache for layer in layers]
 
     def resolved(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Served:
     def local_groups(self) -> list[Any]:
         """The attention groups of layers with chunked local attention: one backend and one spec each."""
         groups = [group for of_plan in self.runner.attn_groups for group in of_plan]
-        layers = self.runner.compilation_config.static_forward_context
+        layers = self.llm.llm_engine.vllm_config.compilation_config.static_forward_context
         return [g for g in groups if isinstance(layers[g.layer_names[0]], ChunkedLocalAttention)]
 
 
@@ -154,6 +154,11 @@ def serve(cell: Cell, folder: Path) -> Served:
     if (backend := served.resolved()["backend"]) != cell.backend:
         raise Substituted(f"asked for {cell.backend}, vLLM chose {backend}")
     return served
+
+
+def compiled(cell: Cell) -> bool:
+    """Whether steps are quick: kernels in an interpreter take seconds for one, and only the first cases judge them."""
+    return cell.evidence != "interpreted"
 
 
 def cut(cell: Cell) -> Load:

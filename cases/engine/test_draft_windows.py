@@ -5,9 +5,9 @@ import pytest
 from cases.engine import drafts
 from cases.engine.oracle import difference, greedy
 from cases.engine.prompts import before_a_border
-from cases.engine.serving import Served
+from cases.engine.serving import Served, compiled
 
-pytestmark = pytest.mark.cell(spec_k=lambda k: k > 0, draft=["ngram"])
+pytestmark = pytest.mark.cell(compiled, spec_k=lambda k: k > 0, draft=["ngram"])
 
 
 def test_windows_cut_by_a_border_are_verified_right(engine: Served) -> None:

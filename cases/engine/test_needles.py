@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from cases.engine.needles import HAYSTACKS, NEEDLES, needles, score
-from cases.engine.serving import Served
+from cases.engine.serving import Served, compiled
 
 
+@pytest.mark.cell(compiled)
 def test_needles_are_found(engine: Served, record: dict[str, Any]) -> None:
     """Every needle is answered as the model does. A score and not only a verdict: it says how bad a wrong mask is."""
     found = needles(engine.oracle, engine.sizes)

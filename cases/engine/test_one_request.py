@@ -10,7 +10,7 @@ import pytest
 from cases.engine import drafts, steps
 from cases.engine.oracle import Answer, difference, gap, same
 from cases.engine.prompts import with_a_common_prefix
-from cases.engine.serving import Served
+from cases.engine.serving import Served, compiled
 
 POISON = 30.0
 """Written into freed blocks: as a key or a value far from any of the model's, and no NaN, which a mask cannot undo."""
@@ -27,6 +27,7 @@ def test_tokens_are_those_of_the_model(engine: Served, alone: list[Answer], reco
     assert not found, f"{len(found)} of {len(alone)} answers are not the model's: " + "; ".join(map(str, found))
 
 
+@pytest.mark.cell(compiled)
 def test_answers_do_not_depend_on_how_a_prompt_is_cut(engine: Served, alone: list[Answer]) -> None:
     """Prompts computed in pieces that end amid pages, and one token before and after each border of a chunk."""
     for tokens in (engine.sizes.page // 2 + 3, engine.sizes.chunk - 1, engine.sizes.chunk + 1):
@@ -37,6 +38,7 @@ def test_answers_do_not_depend_on_how_a_prompt_is_cut(engine: Served, alone: lis
         told(again, alone, f"prompts computed {tokens} tokens at a time")
 
 
+@pytest.mark.cell(compiled)
 def test_answers_do_not_depend_on_prefix_hits(engine: Served) -> None:
     """Prompts that begin alike, computed in full, and then with what is found of them in the prefix cache."""
     prompts = with_a_common_prefix(engine.sizes)
@@ -55,7 +57,7 @@ def test_answers_do_not_come_from_freed_blocks(engine: Served, alone: list[Answe
     told(again, alone, "freed blocks overwritten")
 
 
-@pytest.mark.cell(spec_k=lambda k: k > 0, draft=["ngram"])
+@pytest.mark.cell(compiled, spec_k=lambda k: k > 0, draft=["ngram"])
 def test_answers_do_not_depend_on_what_is_drafted(engine: Served, alone: list[Answer]) -> None:
     """Windows in which none, some and all drafts are right, in turn; the n-gram search itself finds what it finds."""
     for first in range(engine.cell.spec_k + 1):
