@@ -11,13 +11,13 @@ from cases.engine.oracle import Answer
 
 
 @contextmanager
-def scripted(drafter: Any, answers: Sequence[Answer], first: int = 0, *, always: int | None = None) -> Iterator[None]:
-    """Each window's drafts begin with so many right ones: `first`, then one more from window to window, modulo k + 1.
+def scripted(drafter: Any, answers: Sequence[Answer], *, always: int | None = None) -> Iterator[None]:
+    """Each window's drafts begin with so many right ones: none, then one more from window to window, modulo k + 1.
 
     Or `always` the same number. `answers` are those that will be given; after the right tokens come wrong ones.
     """
     texts = [(*answer.prompt, *answer.tokens) for answer in answers]
-    right = itertools.count(first) if always is None else itertools.repeat(always)
+    right = itertools.count() if always is None else itertools.repeat(always)
 
     def drafted(text: tuple[int, ...]) -> list[int]:
         """The drafts after a text; none where it is no answer's beginning, as then something has gone wrong already."""

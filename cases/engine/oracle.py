@@ -4,6 +4,7 @@ It reads the whole of a prompt with its answer at once (teacher forcing). Greedy
 the answer's token is the most likely one: by induction the answer is the model's own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -101,9 +102,18 @@ def gap(model: Llama4ForCausalLM, answer: Answer) -> float:
 
 
 def same(one: Answer, other: Answer) -> Difference | None:
-    """Where two answers to one prompt part, both an engine's; None where they do not, or part at a tie."""
-    for step, (token, expected) in enumerate(zip(one.tokens, other.tokens, strict=True)):
+    """Where two answers to one prompt part, both an engine's; None where they do not, or part at a tie.
+
+    The first may be shorter than the other.
+    """
+    for step, (token, expected) in enumerate(zip(one.tokens, other.tokens, strict=False)):
         if token != expected:
             margin = other.margins[step]
             return Difference(len(one.prompt), step, token, expected, margin) if margin > TIE else None
     return None
+
+
+def told(again: Sequence[Answer], before: Sequence[Answer], how: str) -> None:
+    """Fails if an answer is another one than before."""
+    found = [found for one, other in zip(again, before, strict=True) if (found := same(one, other))]
+    assert not found, f"{how}, {len(found)} of {len(again)} answers are others: " + "; ".join(map(str, found))

@@ -31,9 +31,8 @@ STEP_CHUNKS, SEQUENCE_CHUNKS = 3, 4
 """Chunks that fit a step and a sequence."""
 LONGEST_CHUNK = 64
 """Of a CPU's engine: attention over a sequence of four chunks of more tokens takes minutes."""
-ANSWER, SHORT_ANSWER = 12, 3
-"""Tokens of an answer: three verify windows of three drafts; the least that goes beyond a border, where the kernels are
-interpreted."""
+ANSWER, SHORT_ANSWER = 8, 3
+"""Tokens of an answer: two verify windows of three drafts; and the least that goes beyond a border."""
 KV_BLOCKS = 160
 
 

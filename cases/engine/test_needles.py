@@ -8,7 +8,7 @@ from cases.engine.needles import HAYSTACKS, NEEDLES, needles, score
 from cases.engine.serving import Served, compiled
 
 
-@pytest.mark.cell(compiled)
+@pytest.mark.cell.with_args(compiled)
 def test_needles_are_found(engine: Served, record: dict[str, Any]) -> None:
     """Every needle is answered as the model does. A score and not only a verdict: it says how bad a wrong mask is."""
     found = needles(engine.oracle, engine.sizes)

@@ -3,10 +3,9 @@
 import pytest
 
 from cases.engine import steps
-from cases.engine.oracle import Answer
+from cases.engine.oracle import Answer, told
 from cases.engine.prompts import that_grow
 from cases.engine.serving import Served, compiled
-from cases.engine.test_one_request import told
 
 pytestmark = pytest.mark.cell(load=["small", "server"])
 
@@ -18,7 +17,7 @@ def test_answers_do_not_depend_on_batch_mates_or_order(engine: Served, alone: li
     told(engine.answers([answer.prompt for answer in backwards]), backwards, "all at once, from the last to the first")
 
 
-@pytest.mark.cell(compiled)
+@pytest.mark.cell.with_args(compiled)
 def test_answers_survive_preemption(engine: Served) -> None:
     """In a cache with one block less than two requests need at most, one is preempted and computed anew."""
     prompts = that_grow(engine.sizes)

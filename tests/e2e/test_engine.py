@@ -1,4 +1,4 @@
-"""Whole engines through the whole line: what is right passes, what overflows says for which prompts, faults turn red."""
+"""Whole engines through the whole line: what is right passes, what overflows tells the prompts, faults turn red."""
 
 import json
 import subprocess
