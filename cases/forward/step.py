@@ -17,6 +17,10 @@ from cases.forward.judge import SENTINEL, Judged, judge, named_tokens
 from cases.verdicts import Overflow
 from cases.vllm_api import forward
 
+POISON = {"cpu_attn": 2.0**14}
+"""What fills the places that nobody may read, where it is not NaN. cpu_attn's kernel multiplies the values behind a
+row's last key, up to the end of a block of keys, by a weight of 0: a NaN there spoils the row, any number does not."""
+
 
 @dataclass
 class Forward:
@@ -77,7 +81,7 @@ class Forward:
         return inputs, output.double().cpu().numpy(), met
 
     def _write(self, inputs: Inputs) -> None:
-        """Keys and values into their slots, and NaN into what the last step left."""
+        """Keys and values into their slots, and poison into what the last step left."""
         if self.used:
             self._poison(self.used)
         self.used = np.unique(inputs.slots.numpy() // self.shape.page).tolist()
@@ -86,11 +90,12 @@ class Forward:
         forward.write(self.auditor.deployment, self.cache, *given)
 
     def _poison(self, pages: slice | list[int]) -> None:
-        """NaN in these pages; in bytes, all ones are a NaN of both FP8 formats."""
-        if self.cache.dtype == torch.uint8:
+        """Poison in these pages; in bytes, all ones are a NaN of both FP8 formats."""
+        finite = POISON.get(self.auditor.cell.backend)
+        if finite is None and self.cache.dtype == torch.uint8:
             self.cache[pages] = 0xFF
         else:
-            self.cache[pages] = torch.nan
+            self.cache[pages] = torch.nan if finite is None else finite
 
 
 def all_of(run: Forward, named: Sequence[Named]) -> dict[tuple[str, str], Overflow]:
