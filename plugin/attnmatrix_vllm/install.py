@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from attnmatrix_vllm import bfloat16, capability_of, presented
+
 BACKENDS = "vllm.v1.attention.backends"
 INTERPRETED = os.environ.get("ATTNMATRIX_EVIDENCE") == "interpreted"
 
@@ -20,6 +22,9 @@ def load() -> None:
     if os.environ.get("ATTNMATRIX_EVIDENCE") == "device" or os.environ.get("ATTNMATRIX_CASE", "metadata") == "metadata":
         return
     cache_op()
+    if INTERPRETED:
+        capability()
+        bfloat16.teach()
     flashinfer(importlib.import_module(f"{BACKENDS}.flashinfer"))
     flash_attention(importlib.import_module(f"{BACKENDS}.flash_attn"))
     flex_attention(importlib.import_module(f"{BACKENDS}.flex_attention"))
@@ -40,6 +45,12 @@ def cache_op() -> None:
 
 _LIBRARY = torch.library.Library("_C_cache_ops", "FRAGMENT")
 """Kept: what it defines goes with it."""
+
+
+def capability() -> None:
+    """torch's answer, too, is the presented arch: vLLM's Triton write to the cache asks it for its launch choices."""
+    cuda: Any = torch.cuda
+    cuda.get_device_capability = lambda _device=None: capability_of(presented())
 
 
 def wrappers(backend: ModuleType) -> None:
