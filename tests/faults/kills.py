@@ -7,6 +7,7 @@ something is left behind.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -97,7 +98,7 @@ class Killer:
             client = docker.from_env()
             for container in client.containers.list(filters={"label": RUN}):
                 targets["container"] = container.kill
-        elif workers := [pid for pid, mark in marked() if f"/{runner.pid}/" in mark and os.getpgid(pid) == pid]:
+        elif workers := [pid for pid, mark in marked() if f"/{runner.pid}/" in mark and _leads(pid)]:
             targets["worker"] = lambda: os.kill(min(workers), signal.SIGKILL)
         if runner.poll() is not None:
             return
@@ -117,6 +118,13 @@ class Killer:
         if self.image:
             return [str(c.name) for c in docker.from_env().containers.list(all=True, filters={"label": RUN})]
         return [f"process {pid}" for pid, mark in marked() if any(f"/{runner}/" in mark for runner in self.runners)]
+
+
+def _leads(pid: int) -> bool:
+    """Whether a process leads its group, as workers do."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid) == pid
+    return False
 
 
 def whole(run: Path) -> bool:
