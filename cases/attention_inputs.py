@@ -14,6 +14,33 @@ SIZE = 2
 
 
 @dataclass(frozen=True)
+class Held:
+    """Whose key each slot of a step's cache holds; -1 where no query of the step may reach, the null page too.
+
+    Shapes: [slots], as far as the highest page of the block table.
+    """
+
+    request: reference.Ints
+    position: reference.Ints
+
+    @classmethod
+    def of(
+        cls, query_lens: reference.Ints, seq_lens: reference.Ints, chunk: int, table: reference.Ints, size: int
+    ) -> "Held":
+        rows = reference.rows(query_lens, seq_lens, chunk)
+        request, position = np.full((2, size * (1 + int(table.max()))), -1)
+        for of, first, count in zip(rows.request, rows.first, rows.key_lens, strict=True):
+            keys = np.arange(first, first + count)
+            slots = reference.slots(table[of], keys, size)
+            request[slots], position[slots] = of, keys
+        return cls(request, position)
+
+    @property
+    def slots(self) -> reference.Ints:
+        return np.flatnonzero(self.request >= 0)
+
+
+@dataclass(frozen=True)
 class Expected:
     """The cache of a step, the attention by the definition in it, and whose key each slot holds.
 
@@ -35,15 +62,10 @@ def expected(
     With those, each output is the mean of the visible values: multiples of 2^-26, so that sums are exact, and the means
     equal or wrong. Slots that no query of the step may reach hold NaN, the null page too.
     """
-    rows = reference.rows(query_lens, seq_lens, chunk)
-    request, position = np.full((2, size * (1 + int(table.max()))), -1)
-    for of, first, count in zip(rows.request, rows.first, rows.key_lens, strict=True):
-        keys = np.arange(first, first + count)
-        slots = reference.slots(table[of], keys, size)
-        request[slots], position[slots] = of, keys
-    held, tokens = np.flatnonzero(request >= 0), int(query_lens.sum())
+    holds, tokens = Held.of(query_lens, seq_lens, chunk, table, size), int(query_lens.sum())
+    held = holds.slots
     rng = np.random.default_rng(SEED)
-    keys, values = np.full((2, len(request), 2, SIZE), np.nan)
+    keys, values = np.full((2, len(holds.request), 2, SIZE), np.nan)
     keys[held, 0], keys[held, 1] = rng.uniform(-4, 4, (len(held), SIZE)), 0
     values[held, 0] = rng.uniform(-1, 1, (len(held), SIZE))
     values[held, 1] = rng.integers(0, 1 << 26, (len(held), SIZE)) / (1 << 26)
@@ -51,4 +73,4 @@ def expected(
     queries[:, :group] = rng.uniform(-4, 4, (tokens, group, SIZE))
     cache = reference.Cache(queries, keys, values)
     wanted = reference.attention(cache, query_lens, seq_lens, chunk, table, size, scale)
-    return Expected(cache, wanted, request, position)
+    return Expected(cache, wanted, holds.request, holds.position)

@@ -69,9 +69,9 @@ class Auditor:
             overflows = (Overflow(error.buffer, error.required, error.allocated, "silent", batch, seen),)
         except Exception as error:
             self._storages = owned.storages(self.builder)
-            raised = _raised(error, self._storages, need.counts, batch)
+            by = raised(error, self._storages, need.counts, batch)
             # a buffer may have moved before: until 0.10.1 torch fills all of FlashInfer's
-            overflows = (raised,) if raised else tuple(_resized(before, self._storages, need.counts, batch))
+            overflows = (by,) if by else tuple(_resized(before, self._storages, need.counts, batch))
             if not overflows:
                 raise
         if any(overflow.how != "raised" for overflow in overflows):  # the buffer has moved
@@ -216,7 +216,7 @@ def _written(used: torch.Tensor, fresh: Any) -> int:
     return int(differs.nonzero().max()) + 1 if bool(differs.any()) else 0
 
 
-def _raised(error: Exception, storages: dict[str, Storage], need: Counts, batch: Batch) -> Overflow | None:
+def raised(error: Exception, storages: dict[str, Storage], need: Counts, batch: Batch) -> Overflow | None:
     """The buffer that vLLM's failing statement names, if it is too short for the batch; None blames something else.
 
     The statement is the innermost one of vLLM, or one in the same file that led to it: a helper that copies into a

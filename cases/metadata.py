@@ -16,8 +16,8 @@ import torch
 from cases import owned
 from cases.needs import Need
 
-WALKED = (*owned.WALKED, "cases.stand_ins", "torch.nn.attention.flex_attention")
-"""The stand-ins keep what their wrapper was given to plan; a block mask of FlexAttention is made of tensors."""
+WALKED = (*owned.WALKED, "attnmatrix_vllm.flashinfer_wrappers", "torch.nn.attention.flex_attention")
+"""The models keep what their wrapper was given to plan; a block mask of FlexAttention is made of tensors."""
 
 ROWS = {"seq_lens", "block_table", "block_tables", "block_table_tensor", "decode_offset", "num_blocks_per_seq"}
 ROWS |= {"last_page_len", "physical_to_logical"}

@@ -1,20 +1,15 @@
 """Attention in float64 from what a builder hands to its kernels, against chunked local attention by its definition."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from cases import attention_inputs, batches, extents, interpreter, reference
-from cases.batches import Named
 from cases.cell import Cell, Load
 from cases.verdicts import Batch
 
 TOLERANCE = 1e-12
 """Both sides compute in float64 what is below 1."""
-
-KEYS = 20_000
-"""Keys of all query tokens of a batch together: two tokens at the end of the largest chunk."""
 
 
 def test_attention_is_that_of_the_definition(cell: Cell, auditor: extents.Auditor) -> None:
@@ -23,7 +18,7 @@ def test_attention_is_that_of_the_definition(cell: Cell, auditor: extents.Audito
     A batch that overruns a buffer is another case's to report.
     """
     judged = 0
-    for named in _batches(cell.load, cell.spec_k, cell.chunk):
+    for named in batches.few_tokens(cell.load, cell.spec_k, cell.chunk):
         built = auditor.build(named.batch, shared_prefix=_pages(named.batch, cell.load) > _room(auditor))
         if built.metadata is None or built.overflows:
             continue
@@ -86,46 +81,6 @@ def _seen(
     found = [f"not {len(missed)} of its keys, the first {missed[0]}"] if len(missed) else []
     found += [f"besides its keys {len(besides)}, the first {besides[0]}"] if besides else []
     return ", and ".join(found)
-
-
-def _batches(load: Load, spec_k: int, chunk: int) -> Iterator[Named]:
-    """Few query tokens at every kind of place; a load with one request gets them one by one."""
-    window, size = 1 + spec_k, load.block_size
-    first, last = chunk + window - 1, chunk + 1  # sequences whose window is cut after its first token, before its last
-    inside = chunk + window + size // 2
-    prefill, extend = min(chunk, 24), min(2 * chunk + 3, 40)
-    decodes = [(1, chunk), (1, chunk + 1), (1, min(size + 1, chunk)), (1, size)]
-    extends = [(extend, chunk - 1 + extend), (prefill, prefill)]
-    windows = [(window, first), (window, inside), (window, last), (window, window)] if spec_k else []
-    mixed = [(window, last), (spec_k, chunk + spec_k - 1), (1, chunk), (window, inside)] if spec_k else []
-    if load.max_num_seqs == 1:
-        for request in dict.fromkeys([*windows[:3], decodes[0], *extends]):
-            yield from _fitted("one request", [request], load, chunk)
-        return
-    yield from _fitted("verify windows of one length", windows, load, chunk)
-    yield from _fitted("verify windows of mixed lengths", mixed, load, chunk)
-    yield from _fitted("decodes", decodes, load, chunk)
-    yield from _fitted("a decode, an extend and a prefill", [decodes[0], *extends], load, chunk)
-
-
-def _fitted(name: str, requests: list[tuple[int, int]], load: Load, chunk: int) -> Iterator[Named]:
-    """Those of the requests that fit into one step, with not too many keys and a row of the buffers each.
-
-    A single request may be cut all the same: where that overruns a buffer, it is not judged.
-    """
-    chosen: list[tuple[int, int]] = []
-    for request in requests:
-        more = [*chosen, request]
-        batch = Batch(tuple(q for q, _ in more), tuple(s for _, s in more))
-        query_lens, seq_lens = np.array(batch.query_lens), np.array(batch.seq_lens)
-        if (
-            batches.may_be_formed(batch, load)
-            and reference.virtual_batches(query_lens, seq_lens, chunk) <= max(load.max_num_seqs, 3)
-            and reference.reach(query_lens, seq_lens, chunk).count.sum() <= KEYS
-        ):
-            chosen = more
-    if chosen:
-        yield Named(name, Batch(tuple(q for q, _ in chosen), tuple(s for _, s in chosen)))
 
 
 def _pages(batch: Batch, load: Load) -> int:

@@ -129,6 +129,9 @@ def run(
         typer.Option("--silence", metavar="SECONDS", min=0.1, callback=_seconds, help="For a cell that says nothing."),
     ] = None,
     limit: Limit = None,
+    reruns: Annotated[
+        int, typer.Option("--reruns", metavar="N", min=0, help="Run a cell with product trouble again, to tell flakes.")
+    ] = 0,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory itself.")] = None,
     as_json: Json = False,
     seed: Seed = 0,
@@ -152,6 +155,7 @@ def run(
         jobs=jobs,
         timeout_s=timeout,
         silence_s=silence or 0.0,
+        reruns=reruns,
         limit_s=limit,
         out=out,
         json=as_json,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
+from runner import outcome
 from runner.engines.base import CannotStart, Engine, EngineError, EngineGone, WorkerHandle, WorkerLost
 from runner.logs import CellLog, LogStore
 from runner.messages import Broken, Case, Done, Log, Message, ProtocolError, Ready
@@ -26,7 +27,10 @@ from runner.model import (
     CellStarted,
     Death,
     Event,
+    Evidence,
+    Fault,
     Order,
+    State,
     WorkerReady,
     WorkerStarting,
 )
@@ -112,6 +116,7 @@ class Shared:
     engine: Engine
     timeout_s: float
     silence_s: float
+    reruns: int
     patience: Patience
     logs: LogStore
     stop: StopSignal
@@ -141,6 +146,7 @@ def run(
     jobs: int,
     timeout_s: float,
     silence_s: float = 0.0,
+    reruns: int = 0,
     on_event: Callable[[Event], None],
     stop: StopSignal,
     logs: LogStore,
@@ -151,6 +157,7 @@ def run(
 ) -> tuple[CellOutcome, ...]:
     """Runs all cells; returns an outcome for each, in the order they came. No worker outlives the call.
 
+    `reruns` is how often a cell with product trouble is run again, to tell flakes; its first outcome stays.
     `silence_s` is how long a cell may say nothing, 0 is as long as it may run.
     `places` is how many workers an order may have at the same time: no more than there are devices for it.
     Without `keep` outcomes go to `on_event` alone, and memory does not grow with the cells that have finished.
@@ -158,8 +165,20 @@ def run(
     """
     queue = Queue(orders, places)
     cells = [(index, order, cell) for index, order in enumerate(orders) for cell in order.cells]
-    patience, unfinished = patience or Patience(), {cell.id for _, _, cell in cells}
-    shared = Shared(engine, timeout_s, silence_s, patience, logs, stop, queue, on_event, facts_of, unfinished, keep)
+    shared = Shared(
+        engine=engine,
+        timeout_s=timeout_s,
+        silence_s=silence_s,
+        reruns=reruns,
+        patience=patience or Patience(),
+        logs=logs,
+        stop=stop,
+        queue=queue,
+        on_event=on_event,
+        facts_of=facts_of,
+        unfinished={cell.id for _, _, cell in cells},
+        keep=keep,
+    )
     slots = [threading.Thread(target=Slot(n, shared).work, name=f"slot-{n}") for n in range(min(jobs, len(cells)))]
     try:
         for slot in slots:
@@ -184,6 +203,15 @@ def run(
     return tuple(shared.outcomes[cell.id] for _, _, cell in cells) if keep else ()
 
 
+def taints(found: CellOutcome) -> bool:
+    """Whether the worker may serve no other cell: what crashed a process may have reached what all of them share.
+
+    On a device that is so however the process ended: an error sticks to it.
+    """
+    death = found.death
+    return death is not None and bool(death.signal or death.exit_code or found.evidence is Evidence.DEVICE)
+
+
 class Slot:
     """One thread: takes cells, keeps a worker for them, and never leaves one behind."""
 
@@ -203,7 +231,7 @@ class Slot:
                     self.drop()
                 self.index, self.serves = task.index, task.order.worker
                 try:
-                    outcome = self.attempt(task)
+                    found = self.with_reruns(task, self.attempt(task))
                 except Stopped:
                     return
                 except OrderBroken as error:
@@ -212,25 +240,38 @@ class Slot:
                 except EngineGone as error:
                     queue.gone = queue.gone or str(error)
                     return
-                self.shared.emit(CellFinished(outcome=outcome))
+                self.shared.emit(CellFinished(outcome=found))
         except BaseException as error:  # noqa: BLE001 - raised again by `run`, in the main thread
             self.shared.trouble.append(error)
             self.shared.stop.kill()
         finally:
             self.drop()
 
-    def attempt(self, task: Task) -> CellOutcome:
+    def with_reruns(self, task: Task, first: CellOutcome) -> CellOutcome:
+        """The outcome, with what became of the cell each time it was run again."""
+        states: list[State] = []
+        if outcome.of(first)[0].fault is Fault.PRODUCT:
+            for _ in range(self.shared.reruns):
+                if self.shared.stop.requested:
+                    break
+                again = self.attempt(task, attempts_before=first.attempts + len(states))
+                states.append(outcome.of(again)[0])
+        return replace(first, reruns=tuple(states))
+
+    def attempt(self, task: Task, attempts_before: int = 0) -> CellOutcome:
         """A cell whose worker is lost is tried once more on a fresh one: it may not have been the cell's doing."""
         reasons: list[str] = []
         place = ""
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(attempts_before + 1, attempts_before + ATTEMPTS + 1):
             worker = self.worker or self.start(task)
             log = self.shared.logs.open(task.cell.id, attempt)
             self.shared.emit(CellStarted(slot=self.number, cell=task.cell.id, attempt=attempt))
             self.busy = True
             try:
-                outcome = self.follow(worker, task, attempt, log)
-                return replace(outcome, log=log.place)
+                found = self.follow(worker, task, attempt, log)
+                if taints(found):
+                    self.drop()
+                return replace(found, log=log.place)
             except (WorkerLost, ProtocolError, EngineGone) as error:
                 reason = self.lost(worker, error)
                 reasons.append(reason)

@@ -269,6 +269,8 @@ class CellResult:
     """What the names in ENVIRONMENT say; empty strings where there is nothing to say."""
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """What vLLM chose by itself, by the names in docs/results.md."""
+    reruns: tuple[State, ...] = ()
+    """What the cell ended as each time it was run again (`--reruns`); empty where it was not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -292,6 +294,8 @@ class CellOutcome:
     not_run: bool = False
     attempts: int = 0
     """How many times the cell was given to a worker."""
+    reruns: tuple[State, ...] = ()
+    """What the same cell ended as when it was run again after product trouble; the first failure stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

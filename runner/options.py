@@ -50,6 +50,8 @@ class RunOptions:
     """For one cell."""
     silence_s: float = 0.0
     """For a cell that says nothing; 0 is as long as it may run."""
+    reruns: int = 0
+    """Of a cell with product trouble, to tell flakes."""
     limit_s: float | None = None
     """For the run: then the cells in flight finish, and no other begins."""
     out: Path | None = None

@@ -43,7 +43,11 @@ def of(outcome: CellOutcome) -> tuple[State, str]:
     if not found:
         return State.MISSING, "the cell ran to its end and reported no case"
     state = worst(state for state, _ in found)
-    return state, next(reason for each, reason in found if each is state)
+    reason = next(reason for each, reason in found if each is state)
+    if outcome.reruns:
+        passed = outcome.reruns.count(State.PASS)
+        reason = f"{'flaky' if passed else 'no flake'}: passed {passed} of {len(outcome.reruns)} reruns; {reason}"
+    return state, reason
 
 
 def _say(case: CaseResult) -> str:

@@ -13,9 +13,8 @@ from runner.model import AxisValue, Cell, Evidence, Load, Order
 WITHOUT_A_DEVICE: dict[tuple[AxisValue | None, AxisValue], Evidence] = {
     ("forward", "triton_attn"): Evidence.INTERPRETED,
     ("engine", "triton_attn"): Evidence.INTERPRETED,
-    ("forward", "flex_attention"): Evidence.CPU,
 }
-"""By case and backend, where kernels run that need no GPU: Triton's in its interpreter, PyTorch's on the CPU."""
+"""By case and backend, where kernels run that need no GPU: Triton's in its interpreter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,6 +61,7 @@ def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], 
         repro=repro_of(cell),
         environment=blank | dict(found.environment),
         resolved=dict(found.resolved),
+        reruns=found.reruns,
     )
 
 

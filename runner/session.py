@@ -54,8 +54,8 @@ def run(options: RunOptions) -> int:
     for note in candidates.notes(chart):
         display.note(note)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
-    rundir.keep(directory, options)
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
+    rundir.keep(directory, options)  # last: a directory that has it can be gone on with
     rundir.link_latest(directory)
     return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
 
@@ -199,6 +199,7 @@ def _dispatch(run: _Run, orders: tuple[Order, ...], engine: Engine, stop: StopSi
             patience=dispatch.Patience(start_s=run.on.start_s),
             timeout_s=options.timeout_s,
             silence_s=options.silence_s,
+            reruns=options.reruns,
             on_event=on_event,
             stop=stop,
             logs=LogStore(directory.path),

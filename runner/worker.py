@@ -49,6 +49,7 @@ STATES = WORST_FIRST.split()
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_DUMPABLE = 4
 
 HUGE = 2 * 1024 * 1024
 MADV_COLLAPSE = 25
@@ -198,6 +199,15 @@ def collapse() -> None:
                 start, end = -(-start // HUGE) * HUGE, end // HUGE * HUGE
                 if start < end:
                     madvise(start, end - start, MADV_COLLAPSE)
+
+
+def make_room(folder: Path, ours: set[Path]) -> None:
+    """In a container, whose only writable folder this is: what a cell filled it with is not the next one's trouble."""
+    usage = shutil.disk_usage(folder)
+    if usage.free < usage.total / 2:
+        for path in folder.iterdir():
+            if path not in ours:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def oom_kills() -> int:
@@ -469,6 +479,11 @@ class Worker:
         gc.collect()
         gc.freeze()
         prctl(PR_SET_CHILD_SUBREAPER, 1)
+        if os.getpid() == 1:
+            # In a container. The kernel then keeps a cell, which is the same user, away from the worker's memory and
+            # open files: through those it could speak in its name, and change it for the cells that follow.
+            prctl(PR_SET_DUMPABLE, 0)
+        ours = set(Path(tempfile.gettempdir()).iterdir())
         for served in itertools.count():
             if served == COLLAPSE_AFTER:
                 collapse()
@@ -476,6 +491,8 @@ class Worker:
             if kind != "run":
                 return
             self.run(session, names, body["cell"], float(body["timeout_s"]), float(body.get("silence_s") or math.inf))
+            if os.getpid() == 1:
+                make_room(Path(tempfile.gettempdir()), ours)
 
     def run(
         self, session: Any, names: dict[str, str], cell: dict[str, Any], timeout_s: float, silence_s: float
@@ -521,6 +538,7 @@ class Worker:
         code = INTERNAL_ERROR
         try:
             os.setsid()
+            prctl(PR_SET_DUMPABLE, 1)  # before the line below, which it would undo
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # it died before the line above could bind this process to it
                 os._exit(code)

@@ -5,6 +5,7 @@ least one token per request, and no sequence so long that no token could follow.
 reordering makes: decodes and verify windows first, prefills last.
 """
 
+from cases.batches.few_tokens import cut_down, few_tokens, keys_seen, one_row_more
 from cases.batches.formed import Named, few_requests, formed, may_be_formed, short_steps
 from cases.batches.mixed import all_phases, ends, long_prefills
 from cases.batches.most import most, most_mask_rows
@@ -17,12 +18,16 @@ __all__ = [
     "SHARES",
     "Named",
     "all_phases",
+    "cut_down",
     "ends",
     "few_requests",
+    "few_tokens",
+    "keys_seen",
     "long_prefills",
     "may_be_formed",
     "most",
     "most_mask_rows",
+    "one_row_more",
     "short_steps",
     "split_windows",
     "splits_that_fit",

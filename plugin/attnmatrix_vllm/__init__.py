@@ -5,7 +5,7 @@ Imports nothing of vLLM: this module is loaded while vLLM is still finding out w
 
 import os
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 CPU = "cpu"
 _presented = CPU

@@ -6,6 +6,7 @@ CUDA code is absent. What branches on those behaves as on a CPU.
 """
 
 import functools
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -22,8 +23,17 @@ for _name in ("_is_avx512_supported", "_is_amx_tile_supported"):
     if not hasattr(torch._C._cpu, _name):
         setattr(torch._C._cpu, _name, getattr(torch.cpu, _name))
 
+if os.environ.get("ATTNMATRIX_EVIDENCE") == "interpreted":
+    # Real Triton kernels choose their tiles by what torch says of the device (`triton_reshape_and_cache_flash`).
+    _cuda: Any = torch.cuda
+    _cuda.get_device_capability = lambda _device=None: capability_of(presented())
+
 CPU_PAGE = 16
 """Tokens of a page that every release's CPU platform takes; 0.10 takes no other."""
+
+WHOLE_ENGINE = os.environ.get("ATTNMATRIX_CASE") == "engine"
+"""Whether whole engines run. They compute in float32, so that their tokens can be compared to the last one; backends
+that have no such kernels on a GPU are asked whether they serve bfloat16."""
 
 
 class PresentedPlatform(CpuPlatform):
@@ -52,6 +62,16 @@ class PresentedPlatform(CpuPlatform):
             cache.block_size = asked
 
     @classmethod
+    @functools.cache
+    def register_triton_kernel_overrides(cls) -> None:
+        """Once per process: vLLM looks at every object of every module for it, half a second for each engine.
+
+        And it stumbles (0.32.0: `triton_utils/dispatcher.py`) where numba has been imported: an object of llvmlite
+        answers for any attribute, `__dict__` too, with something that is no dict.
+        """
+        super().register_triton_kernel_overrides()
+
+    @classmethod
     def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any) -> str:
         """The class path of the backend asked for, or ValueError with the reasons vLLM's own validation gives.
 
@@ -63,6 +83,8 @@ class PresentedPlatform(CpuPlatform):
         if not hasattr(attn_selector_config, "_asdict"):
             choose = _cuda_platform().get_attn_backend_cls.__func__
             return choose(cls, selected_backend, attn_selector_config, *args, **kwargs)
+        if WHOLE_ENGINE and attn_selector_config.dtype == torch.float32:
+            attn_selector_config = attn_selector_config._replace(dtype=torch.bfloat16)
         reasons = selected_backend.get_class().validate_configuration(
             device_capability=cls.get_device_capability(), **attn_selector_config._asdict()
         )

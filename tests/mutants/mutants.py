@@ -222,9 +222,9 @@ MASKS_AND_LENGTHS = (
 )  # fmt: skip
 
 OURS = (
-    Mutant("the stand-in copies the first row for all", "cases.stand_ins:CopyPageIndices.__getitem__",
+    Mutant("the stand-in copies the first row for all", "attnmatrix_vllm.cache_kernels:CopyPageIndices.__getitem__",
            "block_table[row, nth]", "block_table[0, nth]", SM80),
-    Mutant("the stand-in writes past the page indices", "cases.stand_ins:CopyPageIndices.__getitem__",
+    Mutant("the stand-in writes past the page indices", "attnmatrix_vllm.cache_kernels:CopyPageIndices.__getitem__",
            "if end > page_indices.numel():", "if False:", SM80_SHORT, "indices short by one"),
     Mutant("the storage of buffers is not watched", "cases.extents:_resized",
            "not old.moved_to(", "True or not old.moved_to(", ("flashinfer sm100 on k0 c64 one",)),

@@ -67,3 +67,10 @@ def test_what_one_makes_is_in_the_makefile() -> None:
     makefile = (PROJECT / "Makefile").read_text()
     targets = {target for page in PAGES for target in re.findall(r"`?make ([a-z]+)\b", page.read_text())}
     assert {"run", "test"} <= targets & set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+
+
+def test_each_fault_in_the_table_has_its_test() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs/faults.md").read_text()))
+    sources = "".join(path.read_text() for path in (PROJECT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    assert not {name for name in named if f"def {name}(" not in sources}

@@ -54,7 +54,6 @@ def test_without_a_device_it_depends_on_what_computes_what_the_evidence_is(shipp
         **{(case, "cpu_attn"): "cpu" for case in ("metadata", "forward", "engine")},
         ("forward", "triton_attn"): "interpreted",
         ("engine", "triton_attn"): "interpreted",
-        ("forward", "flex_attention"): "cpu",
     }
 
 

