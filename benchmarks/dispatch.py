@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -179,25 +178,26 @@ def timed(do: Callable[[], None]) -> float:
 
 
 def scale(cells: int, nodes: int) -> None:
-    """Many cells over many nodes: the rate, and this process's memory at each tenth of the way."""
+    """Many cells over many nodes: the rate, and this process's memory and CPU time per cell at each tenth."""
     tenths = iter(range(1, 11))
-    due, finished, started = next(tenths), 0, time.monotonic()
+    due, finished, started, spent = next(tenths), 0, time.monotonic(), time.process_time()
     print(f"{cells:,} cells, {nodes} nodes on {os.cpu_count()} cores")
-    print("   done   cells/s   RSS MB  threads  load")
+    print("   done   cells/s   RSS MB  CPU ms   load")
 
     def see(event: Event) -> None:
         nonlocal due, finished
         finished += isinstance(event, CellFinished)
         if finished >= due * cells / 10:
             rate, load = finished / (time.monotonic() - started), os.getloadavg()[0]
-            print(f"  {due * 10:4} %{rate:10.1f}{resident():9.1f}{threading.active_count():9}{load:6.1f}", flush=True)
+            cpu = (time.process_time() - spent) / finished * 1e3
+            print(f"  {due * 10:4} %{rate:10.1f}{resident():9.1f}{cpu:9.2f}{load:6.1f}", flush=True)
             due = next(tenths, 11)
 
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         engine = over_ray(stack, Path(folder), nodes)
         assert engine, "this needs Ray"
         print(f"  start{'':10}{resident():9.1f}", flush=True)
-        started = time.monotonic()
+        started, spent = time.monotonic(), time.process_time()
         noops(engine, Path(folder), cells, jobs=nodes, see=see)
 
 

@@ -24,16 +24,17 @@ def connect(address: str) -> None:
     _knock(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address, what)
     if ray.is_initialized():
         return
+    logging.getLogger("ray").setLevel(logging.ERROR)  # of ray:// too, where the option below is for the other side
     try:
         ray.init(address=address, namespace="attnmatrix", log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise MachineError(
             f"{what}: no cluster is found from here: start one with `ray start --head`, or name the address of its "
-            f"head as HOST:PORT or ray://HOST:PORT ({_first_line(error)})"
+            f"head as HOST:PORT or ray://HOST:PORT ({_gist(error)})"
         ) from error
     except (RuntimeError, ValueError, OSError, ImportError, SystemExit) as error:
         raise MachineError(
-            f"{what}: cannot join the cluster: {_first_line(error)}; Python and Ray must be the same version there"
+            f"{what}: cannot join the cluster: {_gist(error)}; Python and Ray must be the same version there"
         ) from error
 
 
@@ -60,5 +61,9 @@ def _knock(address: str, what: str) -> None:
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+def _gist(error: BaseException) -> str:
+    """Of a message of many lines, or one with a traceback from over there, what can stand in a sentence."""
+    text = str(error).strip()
+    if "Traceback" in text:
+        text = text.splitlines()[-1]
+    return " ".join(text.split())[:300] or type(error).__name__
