@@ -83,7 +83,7 @@ def docker_engine(docker_client: docker.DockerClient, image: str, tmp_path: Path
 @pytest.fixture(scope="session")
 def ray_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the nodes of a cluster of two keep; this process has joined the cluster."""
-    pytest.importorskip("ray")
+    cluster.required()
     from runner.engines import ray_cluster
 
     home = tmp_path_factory.mktemp("home")

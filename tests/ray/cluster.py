@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runner.engines.local import marked
 from runner.engines.owner import Owner
 from runner.engines.parcel import pack
@@ -21,24 +23,36 @@ BYTES_PER_WORKER = 64 * MIB
 
 @contextlib.contextmanager
 def started(home: Path, *nodes: dict[str, Any]) -> Iterator[Any]:
-    """A cluster with a head that runs nothing, and these nodes, which keep what they are sent in `home`."""
+    """A cluster with a head that runs nothing, and these nodes, which keep what they are sent in `home`.
+
+    Nobody's Docker daemon is used: cells run as processes.
+    """
     from ray.cluster_utils import Cluster
 
-    before = {name: os.environ.get(name) for name in ("ATTNMATRIX_HOME", "RAY_USAGE_STATS_ENABLED")}
-    os.environ |= {"ATTNMATRIX_HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster = Cluster()
     try:
+        add(cluster, home, num_cpus=0, include_dashboard=False)
         for node in nodes:
-            add(cluster, **node)
+            add(cluster, home, **node)
         yield cluster
     finally:
         cluster.shutdown()
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def add(cluster: Any, **node: Any) -> Any:
-    return cluster.add_node(**{"num_cpus": 1, "memory": 4096 * MIB, "object_store_memory": 80 * MIB, **node})
+def add(cluster: Any, home: Path, **node: Any) -> Any:
+    variables = {
+        "ATTNMATRIX_HOME": str(home),
+        "DOCKER_HOST": "unix:///there/is/none.sock",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    usual = {"num_cpus": 1, "memory": 4096 * MIB, "object_store_memory": 80 * MIB, "env_vars": variables}
+    return cluster.add_node(**{**usual, **node})
+
+
+def required() -> None:
+    """Skips where Ray is not installed; in CI it must be."""
+    if not os.environ.get("CI"):
+        pytest.importorskip("ray")
 
 
 def engine(*, cases: Path = CASES, say: Callable[[str], None] = lambda _: None, **options: Any) -> Any:

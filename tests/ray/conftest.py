@@ -1,10 +1,10 @@
-"""Every test here needs Ray, and nobody else's Docker daemon: a node without one runs cells as processes."""
+"""Every test here needs Ray."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.ray import cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,13 +14,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_daemon() -> Iterator[None]:
-    before = os.environ.get("DOCKER_HOST")
-    os.environ["DOCKER_HOST"] = "unix:///there/is/none.sock"
-    yield
-    os.environ.pop("DOCKER_HOST") if before is None else os.environ.update(DOCKER_HOST=before)
-
-
-@pytest.fixture(scope="session", autouse=True)
 def _ray() -> None:
-    pytest.importorskip("ray")
+    cluster.required()

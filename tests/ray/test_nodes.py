@@ -58,8 +58,8 @@ def on_device(*cells: Any, arch: str) -> Order:
     return replace(order(*cells), evidence=Evidence.DEVICE)
 
 
-def test_a_node_that_dies_loses_and_doubles_no_cell(nodes: Any, bench: Bench) -> None:
-    doomed = cluster.add(nodes, num_cpus=2)
+def test_a_node_that_dies_loses_and_doubles_no_cell(nodes: Any, home: Path, bench: Bench) -> None:
+    doomed = cluster.add(nodes, home, num_cpus=2)
     assert cluster.wait_until(lambda: len(alive()) == 4)
     ready: set[int] = set()
 
