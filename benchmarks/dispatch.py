@@ -59,12 +59,11 @@ def main() -> None:
 
 def table(cells: int, rounds: int) -> None:
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        ways = dict(available(stack, Path(folder)))
+        ways = dict(available(stack, Path(folder), cells))
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds):
             print(f"round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-            for name, (more, run) in ways.items():
-                count = min(cells, more)
+            for name, (count, run) in ways.items():
                 one, all_ = timed(lambda run=run: run(1)), timed(lambda run=run, count=count: run(count + 1))
                 times[name].append((all_ - one) / count * 1000)
     print(f"{os.cpu_count()} cores; milliseconds for each further cell, one worker, medians of {rounds} rounds")
@@ -73,22 +72,22 @@ def table(cells: int, rounds: int) -> None:
 
 
 Way = tuple[int, Callable[[int], None]]
-"""How many cells at most, and what runs so many."""
+"""How many further cells make a time that can be measured, and what runs so many."""
 
 
-def available(stack: ExitStack, folder: Path) -> Iterator[tuple[str, Way]]:
+def available(stack: ExitStack, folder: Path, cells: int) -> Iterator[tuple[str, Way]]:
     """Every way that there is on this machine, ready."""
     local = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)
     stack.callback(local.close)
-    yield "runner, local", (10**6, lambda count: noops(local, folder, count))
+    yield "runner, local", (cells, lambda count: noops(local, folder, count))
     if found := over_ray(stack, folder, 1):
-        yield "runner, Ray", (10**6, lambda count: noops(found, folder, count))
+        yield "runner, Ray", (cells, lambda count: noops(found, folder, count))
     if image := test_image():
         docker = in_docker(stack, image)
-        yield "runner, warm container", (10**6, lambda count: noops(docker, folder, count))
+        yield "runner, warm container", (cells, lambda count: noops(docker, folder, count))
         yield "docker run per cell", (FEW, lambda count: docker_run(image, count))
     (folder / "test_one.py").write_text(NOOP.format(count=1))
-    yield "pytest-xdist -n 1, no isolation", (10**6, lambda count: xdist(folder, count))
+    yield "pytest-xdist -n 1, no isolation", (20 * cells, lambda count: xdist(folder, count))
     yield "nox, a session per cell", (FEW, lambda count: nox(folder, count))
 
 
