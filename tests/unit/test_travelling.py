@@ -1,4 +1,4 @@
-"""What a node of a cluster is sent: the same bytes for the same contents, and what makes the same environments there."""
+"""What a node of a cluster is sent: the same bytes for the same contents, and what makes the same environment."""
 
 import io
 import tarfile
