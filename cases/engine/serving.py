@@ -175,12 +175,15 @@ def cut(cell: Cell) -> Load:
 
 def engine_args(cell: Cell, folder: Path) -> dict[str, Any]:
     """What a user gives `LLM`: the cell's command line, and what keeps it small and in this process."""
-    return command_line.engine_args(cell, folder) | {
+    args = command_line.engine_args(cell, folder) | {
         "enforce_eager": True,
         "num_gpu_blocks_override": KV_BLOCKS,
         "kv_cache_memory_bytes": 1 << 20,  # a number, so that vLLM does not measure; the line above says how many
         "disable_log_stats": True,
     }
+    if cell.draft == "eagle":  # else vLLM chooses a backend for the draft's layer by itself
+        args["speculative_config"]["attention_backend"] = cell.backend.upper()
+    return args
 
 
 def _answer(output: Any) -> Answer:
