@@ -34,6 +34,10 @@ LONGEST_CHUNK = 64
 ANSWER, SHORT_ANSWER = 8, 3
 """Tokens of an answer: two verify windows of three drafts; and the least that goes beyond a border."""
 KV_BLOCKS = 160
+NO_DRAFTS_INTERPRETED = (
+    "Triton's interpreter cannot run the n-gram search of vLLM's V2 model runner "
+    "(v1/worker/gpu/spec_decode/ngram/speculator.py): ValueError('mask has unsupported dtype')"
+)
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,8 @@ def serve(cell: Cell, folder: Path) -> Served:
     """An engine for the cell; Refused in vLLM's words, Substituted where another backend or manager serves it."""
     if not cell.on_device and cell.chunk > LONGEST_CHUNK:
         raise Unavailable(f"chunks of {cell.chunk} tokens would take a CPU's engine minutes to fill")
+    if not compiled(cell) and cell.spec_k and cell.draft == "ngram":
+        raise Unavailable(NO_DRAFTS_INTERPRETED)
     arch.see(cell)
     cell = replace(cell, load=cut(cell))
     oracle = model.of(cell)
