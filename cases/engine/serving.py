@@ -3,7 +3,7 @@
 What is less than the cell's load asks for, so that a CPU serves it: a step and a sequence are cut to a few chunks, and
 the KV cache to what the prompts need. What it computes in is float32, where all backends agree to the last few bits and
 an oracle can tell right from wrong; FlashInfer and FlashAttention have no such kernels on a GPU, so the presented
-platform validates them for the load's own dtype. Everything else is the cell's. `resolved` records both.
+platform validates them for bfloat16. Everything else is the cell's. `resolved` records both.
 """
 
 from collections.abc import Sequence
@@ -115,7 +115,9 @@ class Served:
 
     def _overflow(self, error: Exception) -> Overflow | None:
         """The overflow that an exception in a step is about, with what was sent; None if about something else."""
-        batch = self.steps.last
+        if not self.steps.batches:
+            return None
+        batch = self.steps.batches[-1]
         sent = f"prompts of {', '.join(map(str, self.steps.prompts))} tokens"
         if isinstance(error, OutOfRange):
             how = "short" if error.access == "read" else "silent"
@@ -151,7 +153,7 @@ def serve(cell: Cell, folder: Path) -> Served:
     except (ValueError, NotImplementedError) as error:
         raise Refused(str(error)) from error
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(f"asked for hybrid {cell.hybrid}, vLLM turned the hybrid KV-cache manager the other way")
+        raise Substituted(routes.hybrid_turned(cell))
     llm = LLM(**args)
     core = llm.llm_engine.engine_core.engine_core
     runner = core.model_executor.driver_worker.worker.model_runner
