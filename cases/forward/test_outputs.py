@@ -15,9 +15,11 @@ from cases.vllm_api import forward
 
 KEYS = 400_000
 """Keys that the query tokens of a batch see together, at most."""
-INTERPRETED = 18_000
-"""What an interpreter does in half a minute on one core, for the batches of one case: a token at the end of the largest
-chunk."""
+INTERPRETED = {"within capacity": 6_000, "wherever tokens stand": 17_000, "worst": 9_000}
+"""What an interpreter is given to do for the batches of one case, in programs of half a millisecond on an idle core.
+
+The middle one has room for a token at the end of the largest chunk.
+"""
 
 
 @pytest.fixture
@@ -46,6 +48,7 @@ def test_outputs_are_right_wherever_tokens_stand(cell: Cell, computing: Forward)
     _assert_right(computing, wherever_tokens_stand(cell))
 
 
+@pytest.mark.cell(lambda cell: bool(worst(cell)))  # an interpreter has no time for some
 def test_outputs_are_right_for_the_worst_batches(cell: Cell, computing: Forward) -> None:
     """The batches that strain buffers most, of a load that is cut down."""
     _assert_right(computing, worst(cell))
@@ -64,25 +67,28 @@ def test_no_kernel_reads_past_an_end(cell: Cell, computing: Forward) -> None:
 def within_capacity(cell: Cell) -> list[Named]:
     """No more virtual batches than requests, or than max_num_seqs."""
     load, of_the_cell = batches.cut_down(cell.load, cell.chunk, 4), (cell.spec_k, cell.chunk)
-    return _affordable(batches.within_capacity(load, *of_the_cell) + batches.splits_that_fit(load, *of_the_cell), cell)
+    named = batches.within_capacity(load, *of_the_cell) + batches.splits_that_fit(load, *of_the_cell)
+    return _affordable(named, cell, "within capacity")
 
 
 def wherever_tokens_stand(cell: Cell) -> list[Named]:
     """Few query tokens, and the fewest that give a virtual batch more than max_num_seqs."""
     of_the_cell = (cell.load, cell.spec_k, cell.chunk)
-    return _affordable([*batches.few_tokens(*of_the_cell), *batches.one_row_more(*of_the_cell)], cell)
+    named = [*batches.few_tokens(*of_the_cell), *batches.one_row_more(*of_the_cell)]
+    return _affordable(named, cell, "wherever tokens stand")
 
 
 def worst(cell: Cell) -> list[Named]:
     """Of a load that is cut down to four requests, a step of two chunks, and sequences of four."""
-    return _affordable(batches.worst(batches.cut_down(cell.load, cell.chunk, 4), cell.spec_k, cell.chunk), cell)
+    named = batches.worst(batches.cut_down(cell.load, cell.chunk, 4), cell.spec_k, cell.chunk)
+    return _affordable(named, cell, "worst")
 
 
-def _affordable(named: list[Named], cell: Cell) -> list[Named]:
+def _affordable(named: list[Named], cell: Cell, kind: str) -> list[Named]:
     """Those that there is time for: all with not too many keys, or, interpreted, the quickest ones."""
     if cell.evidence != "interpreted":
         return [one for one in named if batches.keys_seen(one, cell.chunk) <= KEYS]
-    kept, left = [], INTERPRETED
+    kept, left = [], INTERPRETED[kind]
     for one in sorted(named, key=lambda one: _programs(one, cell)):
         left -= _programs(one, cell)
         if left < 0:
@@ -102,12 +108,12 @@ def _programs(named: Named, cell: Cell) -> int:
 
 
 def _assert_right(computing: Forward, named: list[Named]) -> None:
-    """Every batch that can be built is computed, and right."""
+    """Every batch that can be built is computed, and right; some batch is, unless all of them overrun a buffer."""
+    assert named, "no batch was chosen"
     shown = [computing.show(one) for one in named]
     wrong = [f"{one.name}: {s.wrong}; batch: {one.batch}" for one, s in zip(named, shown, strict=True) if s.wrong]
     assert not wrong, f"{wrong[0]}; seed {SEED}" + (f"; and {len(wrong) - 1} more batches" if wrong[1:] else "")
-    overran = all(s.overflows for s in shown)  # all of them: the case about ends says where
-    assert overran or any(s.computed for s in shown), "no batch could be computed"
+    assert all(s.overflows for s in shown) or any(s.computed for s in shown), "no batch could be computed"
 
 
 def _smallest(overflow: Overflow, auditor: extents.Auditor) -> Overflow:
