@@ -31,7 +31,7 @@ lint: .venv/installed-dev
 	@touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray]'
 	@touch $@
 
 clean:

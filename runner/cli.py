@@ -73,7 +73,15 @@ Candidates = Annotated[
 ShardPart = Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only part I of N, counted from 1.")]
 Engine = Annotated[
     EngineName,
-    typer.Option("--engine", help="What starts workers; auto is docker where a daemon answers, else local."),
+    typer.Option(
+        "--engine",
+        help="What starts workers; auto is docker where a daemon answers, else local; ray is auto on each node of a "
+        "cluster.",
+    ),
+]
+Address = Annotated[
+    str,
+    typer.Option("--address", metavar="ADDRESS", help="Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 Limit = Annotated[
@@ -111,6 +119,7 @@ def run(
     candidate: Candidates = None,
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
+    address: Address = "auto",
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=_seconds, help="For one cell.")
@@ -142,6 +151,7 @@ def run(
         candidates=tuple(candidate or ()),
         shard=select.parse_shard(shard) if shard is not None else None,
         engine=engine,
+        address=address,
         jobs=jobs,
         timeout_s=timeout,
         silence_s=silence or 0.0,
@@ -166,13 +176,14 @@ def plan(
     candidate: Candidates = None,
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
+    address: Address = "auto",
     as_json: Json = False,
 ) -> None:
     """Show what would run, where, and why not."""
     from runner import machine
 
     cells = _selected(matrix_file, filters, tier, candidate, shard)
-    on = machine.choose(engine)
+    on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
     made = planning.make_plan(cells, device_archs=on.device_archs)
     if as_json:

@@ -123,6 +123,8 @@ class Shared:
     queue: Queue
     on_event: Callable[[Event], None]
     facts_of: Callable[[Order], Mapping[str, str]]
+    unfinished: set[str]
+    keep: bool
     outcomes: dict[str, CellOutcome] = field(default_factory=dict)
     trouble: list[BaseException] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -131,7 +133,9 @@ class Shared:
         """One event at a time, so that subscribers need not care for threads."""
         with self.lock:
             if isinstance(event, CellFinished):
-                self.outcomes[event.outcome.cell.id] = event.outcome
+                self.unfinished.discard(event.outcome.cell.id)
+                if self.keep:
+                    self.outcomes[event.outcome.cell.id] = event.outcome
             self.on_event(event)
 
 
@@ -149,17 +153,32 @@ def run(
     patience: Patience | None = None,
     facts_of: Callable[[Order], Mapping[str, str]] = lambda _: {},
     places: Callable[[Order], float] = lambda _: math.inf,
+    keep: bool = True,
 ) -> tuple[CellOutcome, ...]:
     """Runs all cells; returns an outcome for each, in the order they came. No worker outlives the call.
 
     `reruns` is how often a cell with product trouble is run again, to tell flakes; its first outcome stays.
     `silence_s` is how long a cell may say nothing, 0 is as long as it may run.
     `places` is how many workers an order may have at the same time: no more than there are devices for it.
+    Without `keep` outcomes go to `on_event` alone, and memory does not grow with the cells that have finished.
     `facts_of` gives what the host knows of an order's environment; it goes into every outcome of that order.
     """
     queue = Queue(orders, places)
     cells = [(index, order, cell) for index, order in enumerate(orders) for cell in order.cells]
-    shared = Shared(engine, timeout_s, silence_s, reruns, patience or Patience(), logs, stop, queue, on_event, facts_of)
+    shared = Shared(
+        engine=engine,
+        timeout_s=timeout_s,
+        silence_s=silence_s,
+        reruns=reruns,
+        patience=patience or Patience(),
+        logs=logs,
+        stop=stop,
+        queue=queue,
+        on_event=on_event,
+        facts_of=facts_of,
+        unfinished={cell.id for _, _, cell in cells},
+        keep=keep,
+    )
     slots = [threading.Thread(target=Slot(n, shared).work, name=f"slot-{n}") for n in range(min(jobs, len(cells)))]
     try:
         for slot in slots:
@@ -177,11 +196,11 @@ def run(
     if shared.trouble:
         raise shared.trouble[0]
     for index, order, cell in cells:
-        if cell.id not in shared.outcomes:
+        if cell.id in shared.unfinished:
             reason = queue.broken.get(index) or queue.gone
             blank = CellOutcome(cell=cell, evidence=order.evidence, infra=reason, not_run=not reason)
             shared.emit(CellFinished(outcome=blank))
-    return tuple(shared.outcomes[cell.id] for _, _, cell in cells)
+    return tuple(shared.outcomes[cell.id] for _, _, cell in cells) if keep else ()
 
 
 def taints(found: CellOutcome) -> bool:

@@ -2,18 +2,23 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import docker
 
 from runner import devices
+from runner.engines import ray_cluster
 from runner.engines.base import Engine
 from runner.engines.docker import DockerEngine
 from runner.engines.leased import LeasedEngine
 from runner.engines.local import LocalEngine
-from runner.environments import daemon
+from runner.engines.parcel import pack
+from runner.environments import daemon, travelling
 from runner.environments.image import ensure_image
 from runner.environments.recipe import digest, recipe_for, shipped
 from runner.environments.venv import ensure_local
@@ -24,16 +29,26 @@ from runner.model import Evidence, Order
 from runner.options import EngineName, Machine
 
 WORKER = Path(__file__).with_name("worker.py")
+SHIPPED = ("cases", "containers", "plugin")
+"""What a node of a cluster is sent besides the runner."""
 CUDA_PYTHON = "ATTNMATRIX_CUDA_PYTHON"
 """Names the Python of an environment for this machine's GPU, made by containers/on-a-gpu.sh: it has vLLM for CUDA."""
 BYTES_PER_WORKER = 2 << 30
 """What a warm worker and the cell it forked may take: 0.6 GB of imports, and the buffers of a large deployment."""
 
+CLUSTER_START_S = 7200.0
+"""A node of a cluster may have to download and unpack its environment first, or to wait for another one's job."""
+
 Say = Callable[[str], None]
 
 
-def choose(engine: EngineName) -> Machine:
-    """The engine asked for, or Docker where a daemon answers; MachineError where the one asked for cannot be had."""
+def choose(engine: EngineName, address: str = "auto") -> Machine:
+    """The engine asked for, or Docker where a daemon answers; MachineError where the one asked for cannot be had.
+
+    `address` is that of the Ray cluster, where that is the engine.
+    """
+    if engine is EngineName.RAY:
+        return _cluster(address)
     if engine is EngineName.LOCAL:
         return _with_gpus(engine, "as asked") if CUDA_PYTHON in os.environ else Machine(engine=engine, why="as asked")
     found = daemon.examine()
@@ -52,6 +67,19 @@ def _with_gpus(engine: EngineName, why: str) -> Machine:
     return Machine(engine=engine, why=f"{why}; GPUs: {seen}", devices=gpus.devices)
 
 
+def _cluster(address: str) -> Machine:
+    """What the nodes of a Ray cluster offer, which this process has joined then."""
+    ray_cluster.connect(address)
+    from runner.engines import ray  # not before: Ray is an extra, and takes its time
+
+    nodes = ray.nodes(BYTES_PER_WORKER)
+    archs: Counter[str] = sum((Counter(node.archs) for node in nodes), Counter())
+    cpus = sum(node.cpus for node in nodes)
+    seen = ", ".join(f"{count} {arch}" for arch, count in sorted(archs.items())) or "no GPU is offered as a resource"
+    why = f"{len(nodes)} nodes at {address}, {cpus} workers without a GPU; {seen}"
+    return Machine(engine=EngineName.RAY, why=why, elsewhere=archs, cpus=cpus, start_s=CLUSTER_START_S)
+
+
 def default_jobs() -> int:
     """One worker per core, and no more than memory holds."""
     cores = len(os.sched_getaffinity(0))
@@ -63,6 +91,10 @@ def default_jobs() -> int:
 @contextmanager
 def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Say) -> Iterator[Engine]:
     """The engine with the environments of all orders built; whatever it started is gone afterwards."""
+    if on.engine is EngineName.RAY:
+        with _open_cluster(chart, orders, run_id, say) as cluster:
+            yield cluster
+        return
     cases = shipped("cases")
     engine: Engine
     client = None
@@ -89,6 +121,39 @@ def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: s
         engine.close()
         if client:
             client.close()
+
+
+@contextmanager
+def _open_cluster(chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Say) -> Iterator[Engine]:
+    """The engine of the cluster that was joined; each node makes its environments when it is first given an order."""
+    from runner.engines.ray import RayEngine
+
+    chart, files = travelling.packed(chart, {order.environment for order in orders})
+    parcel = pack({"runner": Path(__file__).parent, **{name: shipped(name) for name in SHIPPED}, **files})
+    try:
+        engine = RayEngine(
+            parcel=parcel,
+            opening_for=lambda order: partial(open_here, travelling.alone(chart, order.environment), order, run_id),
+            memory=BYTES_PER_WORKER,
+            say=say,
+        )
+        try:
+            yield engine
+        finally:
+            engine.close()
+    finally:
+        ray_cluster.disconnect()
+
+
+def open_here(chart: Matrix, order: Order, run_id: str, say: Say) -> tuple[AbstractContextManager[Engine], Order]:
+    """On a node: its own engine for an order, Docker where a daemon answers there, and the order."""
+    on = choose(EngineName.AUTO)
+    if on.engine is EngineName.LOCAL:
+        on = replace(choose(EngineName.LOCAL), why=on.why)
+    if order.evidence is Evidence.DEVICE and order.arch not in on.device_archs:
+        raise MachineError(f"the node offers {order.arch} as a resource, and has no such GPU: {on.why}")
+    here = travelling.unpacked(chart, Path(__file__).parents[1])
+    return open_engine(on, here, (order,), run_id, say), order
 
 
 def facts_of(chart: Matrix) -> Callable[[Order], dict[str, str]]:

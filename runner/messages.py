@@ -189,3 +189,13 @@ def parse(line: bytes) -> Message:
         where = clean(".".join(str(part) for part in first["loc"]), 100)
         raise ProtocolError(f"a wrong {kind!r} message: {where or 'body'}: {clean(first['msg'], 200)}") from None
     return message
+
+
+def kind(message: Message) -> str:
+    """What a line calls a message of this type."""
+    return type(message).__name__.lower()
+
+
+def render(message: Message) -> bytes:
+    """The line, without its end, that `parse` makes this message of."""
+    return b'{"%s":%s}' % (kind(message).encode(), message.model_dump_json().encode())

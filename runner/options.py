@@ -1,7 +1,8 @@
 """What a command line asks of a run, and what the machine answers: the words between cli and session."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -13,11 +14,12 @@ DEFAULT_TIMEOUT_S = 60.0
 
 
 class EngineName(StrEnum):
-    """What starts workers; `auto` is Docker where a daemon answers, else local."""
+    """What starts workers; `auto` is Docker where a daemon answers, else local; `ray` is that on a cluster's nodes."""
 
     AUTO = "auto"
     DOCKER = "docker"
     LOCAL = "local"
+    RAY = "ray"
 
 
 class Sanitizer(StrEnum):
@@ -40,6 +42,8 @@ class RunOptions:
     tier: str | None = None
     shard: Shard | None = None
     engine: EngineName = EngineName.AUTO
+    address: str = "auto"
+    """Of the Ray cluster, where that is the engine."""
     jobs: int | None = None
     """Workers at the same time; None lets the run choose by the machine."""
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -69,16 +73,28 @@ class Machine:
     engine: EngineName
     why: str
     devices: tuple[Device, ...] = ()
+    """Of this machine."""
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    """How many devices of each arch the nodes of a cluster have."""
+    cpus: int | None = None
+    """How many workers without a device the nodes of a cluster have room for; None for this machine."""
+    start_s: float = 300.0
+    """For a worker to get ready: its imports, and in a cluster also a free place and the environment of its node."""
 
     def places(self, order: Order) -> float:
         """How many workers the order may have at the same time: one for each device, where it is for devices."""
         if order.evidence is not Evidence.DEVICE:
-            return math.inf
-        return sum(device.arch == order.arch for device in self.devices)
+            return math.inf if self.cpus is None else self.cpus
+        return self.elsewhere.get(order.arch, 0) + sum(device.arch == order.arch for device in self.devices)
 
     @property
     def device_archs(self) -> frozenset[str]:
-        return frozenset(device.arch for device in self.devices)
+        return frozenset(self.elsewhere) | {device.arch for device in self.devices}
+
+    @property
+    def jobs(self) -> int | None:
+        """Workers at the same time that a cluster has room for; None for this machine."""
+        return None if self.cpus is None else max(1, self.cpus + sum(self.elsewhere.values()))
 
 
 def default_matrix() -> Path:

@@ -33,6 +33,8 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0
         raise UsageError(f"{cell_id!r} is no id of a cell: give one as `runner list` prints it")
     if cells[0].unsupported:
         raise UsageError(f"{cell_id}: a rule of the matrix excludes this cell: {cells[0].unsupported}")
+    if engine is EngineName.RAY:
+        raise UsageError("--engine ray: a cell is shown again on one machine: run this command on a node of its arch")
     on = choose(engine)
     plan = planning.make_plan(cells, device_archs=on.device_archs, seed=seed)
     file = (CELLS / f"{cell_id}.json").absolute()

@@ -45,7 +45,7 @@ def run(options: RunOptions) -> int:
     chart = candidates.joined(matrix.load(options.matrix), options.candidates)
     cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
-    on = choose(options.engine)
+    on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
     plan = planning.make_plan(cells, device_archs=on.device_archs, seed=options.seed)
     directory = rundir.create(options.out)
@@ -70,7 +70,7 @@ def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int,
     options = replace(asked.options, jobs=jobs, json=json, verbosity=verbosity, limit_s=limit_s)
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     display = progress.make(consoles.make(sys.stderr), verbosity=verbosity)
-    on = choose(options.engine)
+    on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
     plan = replace(planning.from_json((run_directory / PLAN).read_bytes()), seed=options.seed)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
@@ -95,7 +95,7 @@ def _carry_out(run: _Run) -> int:
     """Run the cells of the plan that have no result in the journal; write the reports, and show the outcome."""
     path, options, stop = run.directory.path, run.options, StopSignal()
     with rundir.held(path):
-        done = _done(path)
+        done = {id_: found for id_, found in _last(path).items() if not (found.not_run or found.infra)}
         left = run.plan.without(done)
         if done:
             run.display.note(f"{len(done):,} cells have a result, {sum(len(order.cells) for order in left):,} are left")
@@ -106,8 +106,8 @@ def _carry_out(run: _Run) -> int:
         ):
             for left_over in engine.sweep():
                 run.display.note(f"removed what a dead run left: {left_over}")
-            outcomes = _dispatch(run, left, engine, stop, _Watch(run, left))
-        rows = run.judge(run.plan.planned, [*done.values(), *outcomes])
+            _dispatch(run, left, engine, stop, _Watch(run, left))
+        rows = run.judge(run.plan.planned, _last(path).values())
         code = outcome.exit_code(
             (row.verdict for row in rows), interrupted=stop.requested and not stop.late, stopped_early=stop.late
         )
@@ -118,11 +118,10 @@ def _carry_out(run: _Run) -> int:
     return code
 
 
-def _done(path: Path) -> dict[str, CellOutcome]:
-    """The cells that need not be run again, by their ids."""
+def _last(path: Path) -> dict[str, CellOutcome]:
+    """The last outcome of each cell that the journal of a run has, by its id."""
     events = journal.read(path / EVENTS) if (path / EVENTS).exists() else []
-    last = {event.outcome.cell.id: event.outcome for event in events if isinstance(event, CellFinished)}
-    return {id_: found for id_, found in last.items() if not (found.not_run or found.infra)}
+    return {event.outcome.cell.id: event.outcome for event in events if isinstance(event, CellFinished)}
 
 
 def report(run_directory: Path, *, json: bool) -> int:
@@ -181,10 +180,8 @@ class _Watch:
                 self._display.cell_finished(row.verdict, row.id)
 
 
-def _dispatch(
-    run: _Run, orders: tuple[Order, ...], engine: Engine, stop: StopSignal, watch: _Watch
-) -> tuple[CellOutcome, ...]:
-    """Run the orders; the journal hears of everything first."""
+def _dispatch(run: _Run, orders: tuple[Order, ...], engine: Engine, stop: StopSignal, watch: _Watch) -> None:
+    """Run the orders; the journal hears of everything first, and alone keeps it."""
     options, directory = run.options, run.directory
     with journal.Journal(directory.path / EVENTS) as events, watch:
         versions = {"attnmatrix": __version__}
@@ -195,10 +192,11 @@ def _dispatch(
             events.append(event)
             watch.see(event)
 
-        outcomes = dispatch.run(
+        dispatch.run(
             orders,
             engine=engine,
-            jobs=options.jobs or default_jobs(),
+            jobs=options.jobs or run.on.jobs or default_jobs(),
+            patience=dispatch.Patience(start_s=run.on.start_s),
             timeout_s=options.timeout_s,
             silence_s=options.silence_s,
             reruns=options.reruns,
@@ -207,9 +205,9 @@ def _dispatch(
             logs=LogStore(directory.path),
             facts_of=facts_of(run.chart),
             places=run.on.places,
+            keep=False,
         )
         events.append(RunFinished(stopped=stop.requested))
-    return outcomes
 
 
 def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 0) -> Judge:

@@ -12,6 +12,7 @@ from runner.environments.image import ensure_image
 from runner.environments.inventory import Built
 from runner.environments.recipe import recipe_for
 from runner.environments.venv import ensure_local
+from runner.errors import UsageError
 from runner.expand import by_default
 from runner.matrix import Matrix
 from runner.options import EngineName
@@ -21,6 +22,8 @@ _SHARED = "(shared)"
 
 def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName) -> int:
     """Build what cells of these releases (by default, those that a run takes) run in; prints the place of each."""
+    if engine is EngineName.RAY:
+        raise UsageError("--engine ray: the nodes of a cluster build their environments themselves, in their first run")
     if engine is EngineName.AUTO:
         engine = EngineName.DOCKER if daemon.examine().answers else EngineName.LOCAL
     recipes = [recipe_for(chart, release) for release in releases or map(str, by_default(chart)["vllm"])]

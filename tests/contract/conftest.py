@@ -18,6 +18,7 @@ from runner.engines.docker import RUN, DockerEngine
 from runner.engines.local import LocalEngine, marked
 from runner.engines.owner import Owner
 from tests.contract.bench import CASES, ROOT, WORKER, Bench, Harm
+from tests.ray import cluster
 
 BASE, IMAGE = "attnmatrix-base:bookworm", "attnmatrix-test:latest"
 
@@ -79,7 +80,30 @@ def docker_engine(docker_client: docker.DockerClient, image: str, tmp_path: Path
     assert not left, "containers were left behind"
 
 
-@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(scope="session")
+def ray_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the nodes of a cluster of two keep; this process has joined the cluster."""
+    cluster.required()
+    from runner.engines import ray_cluster
+
+    home = tmp_path_factory.mktemp("home")
+    with cluster.started(home, {}, {}) as started:
+        ray_cluster.connect(started.address)
+        yield home
+        ray_cluster.disconnect()
+
+
+@pytest.fixture
+def ray_engine(ray_home: Path) -> Iterator[Engine]:
+    engine = cluster.engine()
+    yield engine
+    left = cluster.workers(ray_home)
+    engine.close()
+    assert not left, "processes of a worker were left behind"
+    assert cluster.wait_until(lambda: not cluster.actors(ray_home)), "actors were left behind"
+
+
+@pytest.fixture(params=["local", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("docker", "ray"))])
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.getfixturevalue(f"{request.param}_engine")
     return found
@@ -96,6 +120,13 @@ def harm(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Harm
             os.kill(min(workers), number)  # the cell has a session of its own too, and a later pid
 
         return Harm(kill=lambda: send(signal.SIGKILL), freeze=lambda: send(signal.SIGSTOP))
+    if engine.name == "ray":
+        home = request.getfixturevalue("ray_home")
+
+        def send_there(number: int) -> None:
+            os.kill(min(pid for pid, _ in cluster.workers(home) if os.getpgid(pid) == pid), number)
+
+        return Harm(kill=lambda: send_there(signal.SIGKILL), freeze=lambda: send_there(signal.SIGSTOP))
     client = request.getfixturevalue("docker_client")
 
     def container() -> docker.models.containers.Container:

@@ -170,7 +170,7 @@ def test_plan_shows_groups_reasons_and_the_sum(
 ) -> None:
     gpu = Device(index=0, uuid="GPU-1", name="B200", arch="sm100", memory_mib=183_000, driver="580.1")
     on = Machine(engine=EngineName.DOCKER, why="it answers", devices=(gpu,))
-    monkeypatch.setattr(machine, "choose", lambda _: on)
+    monkeypatch.setattr(machine, "choose", lambda *_: on)
     assert cli.main(["plan"]) == 0
     shown = capsys.readouterr()
     words = [line.split() for line in shown.out.splitlines()]

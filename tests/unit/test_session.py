@@ -30,7 +30,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
         fake.close()
 
     monkeypatch.setattr(session, "open_engine", opened)
-    monkeypatch.setattr(session, "choose", lambda _: Machine(engine=EngineName.LOCAL, why="as asked"))
+    monkeypatch.setattr(session, "choose", lambda *_: Machine(engine=EngineName.LOCAL, why="as asked"))
     monkeypatch.setattr(session, "facts_of", lambda *_: lambda order: {})
     return fake
 
