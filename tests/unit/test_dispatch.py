@@ -355,3 +355,25 @@ def test_a_worker_that_reports_without_end_is_not_believed(bench: Bench) -> None
     bench.engine.play = lambda cell, t: [case] * (dispatch.CASES_LIMIT + 1) + [done(cell)]
     outcome = bench.run(order("a"), timeout_s=60)["a"]
     assert "a case message that does not belong to this cell" in outcome.infra
+
+
+def test_outcomes_that_are_not_kept_go_to_the_events_alone_each_once(bench: Bench) -> None:
+    def watch(event: Event) -> None:
+        bench.see(event)
+        if isinstance(event, CellFinished) and event.outcome.cell.id == "b":
+            bench.stop.request()
+
+    cells = order("a", "b", "c", "d")
+    kept = dispatch.run(
+        [cells],
+        engine=bench.engine,
+        jobs=1,
+        timeout_s=0.05,
+        on_event=watch,
+        stop=bench.stop,
+        logs=LogStore(bench.folder),
+        keep=False,
+    )
+    assert kept == ()
+    finished = [(event.outcome.cell.id, event.outcome.not_run) for event in bench.seen(CellFinished)]
+    assert finished == [("a", False), ("b", False), ("c", True), ("d", True)]

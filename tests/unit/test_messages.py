@@ -18,6 +18,7 @@ from runner.messages import (
     Ready,
     clean,
     parse,
+    render,
 )
 from runner.model import Batch, Death, How, Overflow, State
 
@@ -157,3 +158,15 @@ def test_names_and_messages_of_cases_are_cleaned() -> None:
     assert isinstance(case, Case)
     assert (case.name, case.message) == ("test", "\\x00")
     assert case.resolved == {"a\\x07": ["!"]}
+
+
+@given(st.text(max_size=50))
+def test_a_message_that_is_passed_on_is_the_same_message(text: str) -> None:
+    said = json.dumps({"cell": "a", "text": text})
+    for whole in (changed(message=text), b'{"log": %s}' % said.encode(), line("done", DONE), line("ready", READY)):
+        message = parse(whole)
+        assert parse(render(message)) == message
+
+
+DONE = {"cell": "a", "duration_s": 1.5, "death": {"signal": "SIGSEGV"}}
+READY = {"environment": {"vllm": "0.32.0"}, "import_s": 7}
