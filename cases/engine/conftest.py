@@ -30,6 +30,8 @@ def engine(request: pytest.FixtureRequest, cell: Cell, tmp_path_factory: pytest.
     if died and deaths + 1 == DEATHS:
         pytest.skip(f"the engine died in earlier cases of this cell: {died[0]}")
     if served is None or died:
+        if died:
+            served.llm.llm_engine.engine_core.shutdown()  # or it would take the new one's groups with it when it goes
         try:
             served = serve(cell, tmp_path_factory.mktemp("model"))
         except Exception as error:  # noqa: BLE001

@@ -37,7 +37,7 @@ def config_of(cell: Cell) -> Llama4TextConfig:
         head_dim=load.head_size,
         attention_chunk_size=cell.chunk,
         moe_layers=[],
-        interleave_moe_layer_step=len(LAYERS) + 1,  # no layer has experts; vLLM reads this, transformers the line above
+        interleave_moe_layer_step=0,  # no layer has experts: vLLM reads this, transformers the line above
         max_position_embeddings=1 << 17,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         bos_token_id=None,
@@ -71,6 +71,7 @@ def _write_draft(cell: Cell, folder: Path) -> None:
     """
     config = config_of(cell)
     config.update({"num_hidden_layers": 1, "no_rope_layers": [0], "layer_types": ["full_attention"]})
+    config.update({"draft_vocab_size": VOCABULARY})
     config.update({"yoco_global_kv_layer": None, "yoco_local_kv_layer": None, "architectures": ["Llama4ForCausalLM"]})
     config.save_pretrained(folder)
     drawn = torch.Generator().manual_seed(1)

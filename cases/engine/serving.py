@@ -3,7 +3,7 @@
 What is less than the cell's load asks for, so that a CPU serves it: a step and a sequence are cut to a few chunks, and
 the KV cache to what the prompts need. What it computes in is float32, where all backends agree to the last few bits and
 an oracle can tell right from wrong; FlashInfer and FlashAttention have no such kernels on a GPU, so the presented
-platform validates them for the load's own dtype. Everything else is the cell's. `resolved` records both.
+platform validates them for bfloat16. Everything else is the cell's. `resolved` records both.
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,10 @@ LONGEST_CHUNK = 64
 ANSWER, SHORT_ANSWER = 8, 3
 """Tokens of an answer: two verify windows of three drafts; and the least that goes beyond a border."""
 KV_BLOCKS = 160
+NO_DRAFTS_INTERPRETED = (
+    "Triton's interpreter cannot run the n-gram search of vLLM's V2 model runner "
+    "(v1/worker/gpu/spec_decode/ngram/speculator.py): ValueError('mask has unsupported dtype')"
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,9 @@ class Served:
 
     def _overflow(self, error: Exception) -> Overflow | None:
         """The overflow that an exception in a step is about, with what was sent; None if about something else."""
-        batch = self.steps.last
+        if not self.steps.batches:
+            return None
+        batch = self.steps.batches[-1]
         sent = f"prompts of {', '.join(map(str, self.steps.prompts))} tokens"
         if isinstance(error, OutOfRange):
             how = "short" if error.access == "read" else "silent"
@@ -135,6 +141,8 @@ def serve(cell: Cell, folder: Path) -> Served:
     """An engine for the cell; Refused in vLLM's words, Substituted where another backend or manager serves it."""
     if not cell.on_device and cell.chunk > LONGEST_CHUNK:
         raise Unavailable(f"chunks of {cell.chunk} tokens would take a CPU's engine minutes to fill")
+    if not compiled(cell) and cell.spec_k and cell.draft == "ngram":
+        raise Unavailable(NO_DRAFTS_INTERPRETED)
     arch.see(cell)
     cell = replace(cell, load=cut(cell))
     oracle = model.of(cell)
@@ -145,7 +153,7 @@ def serve(cell: Cell, folder: Path) -> Served:
     except (ValueError, NotImplementedError) as error:
         raise Refused(str(error)) from error
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(f"asked for hybrid {cell.hybrid}, vLLM turned the hybrid KV-cache manager the other way")
+        raise Substituted(routes.hybrid_turned(cell))
     llm = LLM(**args)
     core = llm.llm_engine.engine_core.engine_core
     runner = core.model_executor.driver_worker.worker.model_runner
@@ -175,12 +183,15 @@ def cut(cell: Cell) -> Load:
 
 def engine_args(cell: Cell, folder: Path) -> dict[str, Any]:
     """What a user gives `LLM`: the cell's command line, and what keeps it small and in this process."""
-    return command_line.engine_args(cell, folder) | {
+    args = command_line.engine_args(cell, folder) | {
         "enforce_eager": True,
         "num_gpu_blocks_override": KV_BLOCKS,
         "kv_cache_memory_bytes": 1 << 20,  # a number, so that vLLM does not measure; the line above says how many
         "disable_log_stats": True,
     }
+    if cell.draft == "eagle":  # else vLLM chooses a backend for the draft's layer by itself
+        args["speculative_config"]["attention_backend"] = cell.backend.upper()
+    return args
 
 
 def _answer(output: Any) -> Answer:

@@ -32,11 +32,6 @@ class Steps:
         self.most_blocks = 0
         """KV-cache blocks in use after the step that had the most."""
 
-    @property
-    def last(self) -> Batch:
-        """The batch of the last step: the one that an exception came from."""
-        return self.batches[-1]
-
     def _watched(self, *args: Any, **options: Any) -> Any:
         step = self._schedule(*args, **options)
         computed = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}

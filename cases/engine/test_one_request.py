@@ -50,6 +50,7 @@ def test_answers_do_not_depend_on_prefix_hits(engine: Served) -> None:
     assert any(answer.cached for answer in again), "no prompt was found in the prefix cache: nothing was judged"
 
 
+@pytest.mark.cell.with_args(compiled)
 def test_answers_do_not_come_from_freed_blocks(engine: Served, alone: list[Answer]) -> None:
     """What a manager frees too soon, or a kernel reads beyond its rows, is not what was there before."""
     with steps.freed_blocks_overwritten(engine.scheduler, engine.kv_caches(), POISON) as freed:

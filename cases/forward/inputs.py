@@ -92,7 +92,6 @@ def _stored(numbers: Floats, shape: Heads, scale: float) -> Floats:
 
 def _places(positions: Ints, requests: Ints, size: int, rng: np.random.Generator) -> Ints:
     """For each key the place of its 1: a permutation for each request and run of `size` positions."""
-    permuted: dict[tuple[int, int], Ints] = {}
-    runs = zip(requests.tolist(), (positions // size).tolist(), strict=True)
-    of_a_run = [permuted.setdefault(run, rng.permutation(size)) for run in runs]
-    return np.array([place[p % size] for place, p in zip(of_a_run, positions, strict=True)], dtype=np.int64)
+    runs, of_key = np.unique(np.stack([requests, positions // size]), axis=1, return_inverse=True)
+    permuted = rng.permuted(np.tile(np.arange(size), (runs.shape[1], 1)), axis=1)
+    return np.asarray(permuted[of_key.reshape(-1), positions % size])

@@ -1,6 +1,5 @@
 """One step through a backend's forward: the cache written, the metadata built, attention computed and judged."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,18 +7,30 @@ import numpy as np
 import torch
 
 from attnmatrix_vllm import contracts
-from cases import batches, extents
+from cases import extents
 from cases.batches import Named
 from cases.extents import Built
 from cases.forward import inputs as step_inputs
 from cases.forward.inputs import Heads, Inputs
 from cases.forward.judge import SENTINEL, Judged, judge, named_tokens
-from cases.verdicts import Overflow
+from cases.verdicts import Batch, Overflow
 from cases.vllm_api import forward
 
 POISON = {"cpu_attn": 2.0**14}
 """What fills the places that nobody may read, where it is not NaN. cpu_attn's kernel multiplies the values behind a
 row's last key, up to the end of a block of keys, by a weight of 0: a NaN there spoils the row, any number does not."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The overflows of a batch (of buffers while it was built, and of what kernels read), and what is wrong, in words.
+
+    Query tokens whose output depends on what a kernel reads past an end are not called wrong.
+    """
+
+    overflows: tuple[Overflow, ...]
+    wrong: str
+    computed: bool
 
 
 @dataclass
@@ -29,6 +40,7 @@ class Forward:
     auditor: extents.Auditor
     cache: torch.Tensor = field(init=False)
     used: list[int] = field(init=False, default_factory=list)
+    shown: dict[Batch, Shown] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         deployment = self.auditor.deployment
@@ -44,29 +56,23 @@ class Forward:
         dtype, fp8 = getattr(torch, load.dtype), self.auditor.cell.kv_dtype.startswith("fp8")
         return Heads(load.num_heads, load.num_kv_heads, load.head_size, dtype, fp8, spec.block_size)
 
-    def show(self, named: Named) -> tuple[Overflow, ...]:
-        """The overflows of a batch, while it is built and of what kernels read; AssertionError if it is wrong.
+    def show(self, named: Named) -> Shown:
+        """What a batch showed; computed once. One that overran while it was built may be computed all the same."""
+        if named.batch not in self.shown:
+            self.shown[named.batch] = self._show(named)
+        return self.shown[named.batch]
 
-        A batch that overran while it was built, and was built nevertheless, is computed and judged all the same.
-        """
-        room = int(self.cache.shape[0]) - 1
+    def _show(self, named: Named) -> Shown:
+        room, cell = int(self.cache.shape[0]) - 1, self.auditor.cell
         pages = sum(-(-s // self.shape.page) for s in named.batch.seq_lens)
         built = self.auditor.build(named.batch, shared_prefix=pages > room)
         if built.metadata is None:
-            return built.overflows
+            return Shown(built.overflows, "", computed=False)
         inputs, output, met = self.compute(built)
-        judged = judge(
-            output,
-            inputs,
-            built.batch,
-            self.auditor.cell.chunk,
-            self.auditor.cell.load.dtype,
-            self.auditor.cell.backend,
-        )
+        judged = judge(output, inputs, built.batch, cell.chunk, cell.load.dtype, cell.backend)
         read = tuple(_overflow(error, judged, built, len(output)) for error in met)
         unexplained = judged.tokens & ~_explained(met, built, len(output))
-        assert not unexplained.any(), f"{named.name}: {judged.words}; batch: {named.batch}"
-        return built.overflows + read
+        return Shown(built.overflows + read, judged.words if unexplained.any() else "", computed=True)
 
     def compute(self, built: Built) -> tuple[Inputs, np.ndarray[Any, Any], list[contracts.OutOfRange]]:
         """The step's inputs, its output [tokens, heads, size] in float64, and the reads past an end on the way."""
@@ -96,20 +102,6 @@ class Forward:
             self.cache[pages] = 0xFF
         else:
             self.cache[pages] = torch.nan if finite is None else finite
-
-
-def all_of(run: Forward, named: Sequence[Named]) -> dict[tuple[str, str], Overflow]:
-    """The first overflow of each buffer and kind over all batches; AssertionError if an output is wrong."""
-    first: dict[tuple[str, str], Overflow] = {}
-    for one in named:
-        for overflow in run.show(one):
-            first.setdefault((overflow.buffer, overflow.how), overflow)
-    return first
-
-
-def affordable(named: Sequence[Named], chunk: int, keys: int) -> list[Named]:
-    """The batches whose query tokens see no more than so many keys together."""
-    return [one for one in named if batches.keys_seen(one, chunk) <= keys]
 
 
 def _overflow(error: contracts.OutOfRange, judged: Judged, built: Built, tokens: int) -> Overflow:

@@ -1,4 +1,4 @@
-"""The chunked layer of a deployment as it computes: its KV cache, the write to it, and `forward`. Since 0.32.
+"""The chunked layer of a deployment as it computes: its KV cache, the write to it, and `forward`. Since 0.31.
 
 The cache is allocated by vLLM from the planner's groups, so its layout, strides and dtype are the engine's.
 """
@@ -8,9 +8,13 @@ from typing import Any
 
 import torch
 from vllm.config import set_current_vllm_config
-from vllm.v1.core import kv_cache_utils
 
 from cases.vllm_api.deployment import Deployment
+
+try:
+    from vllm.v1.core.kv_cache_planning import get_kv_cache_config_from_groups
+except ImportError:  # until 0.32
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
 
 try:
     from vllm.v1.worker.utils import allocate_kv_cache
@@ -35,7 +39,7 @@ def kv_cache(deployment: Deployment) -> torch.Tensor:
     config = copy.copy(deployment.config)
     config.cache_config = copy.copy(config.cache_config)
     config.cache_config.num_gpu_blocks_override = config.cache_config.num_gpu_blocks
-    planned = kv_cache_utils.get_kv_cache_config_from_groups(config, deployment.groups, 0)
+    planned = get_kv_cache_config_from_groups(config, deployment.groups, 0)
     layout = config.cache_config.get_resolved_kv_cache_layout()
     caches: dict[str, torch.Tensor] = allocate_kv_cache(planned, deployment.device, layout)
     return caches[deployment.group.layer_names[0]]

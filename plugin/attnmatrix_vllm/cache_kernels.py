@@ -1,6 +1,6 @@
-"""Models of the kernels that write: keys and values into the paged cache, pages into FlashInfer's list of them.
+"""Models of the kernels around attention: the cache write, FP8 queries, and the copy of pages to FlashInfer's list.
 
-Source: vLLM 0.32.0, `_custom_ops.reshape_and_cache_flash` (CUDA, `csrc/cache_kernels.cu`) and the Triton kernel
+Source: vLLM 0.32.0, `_custom_ops.reshape_and_cache_flash` and `scaled_fp8_quant`, and the Triton kernel
 `_copy_page_indices_kernel` of `v1/attention/backends/flashinfer.py`.
 """
 
@@ -47,6 +47,18 @@ def reshape_and_cache_flash(
         else:
             require(cache.dtype == given.dtype, f"{given.dtype} into a cache of {cache.dtype}")
             cache[page, place] = written
+
+
+def scaled_fp8_quant(
+    input: torch.Tensor,  # noqa: A002 - vLLM's name, which callers use
+    scale: torch.Tensor | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """FP8 queries: the number over the tensor's one scale, saturated, in e4m3; vLLM's CPU build has no such kernel."""
+    require(scale is not None and scale.numel() == 1 and not others, "only one scale that is given is modelled")
+    vectors("queries to quantise", input, input.shape, FLOATS, dense=False)
+    most = torch.finfo(torch.float8_e4m3fn).max
+    return (input.float() / scale.float()).clamp(-most, most).to(torch.float8_e4m3fn), scale
 
 
 class CopyPageIndices:

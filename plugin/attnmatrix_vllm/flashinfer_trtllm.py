@@ -18,7 +18,7 @@ def trtllm_batch_context_with_kv_cache(
     query: Any, kv_cache: Any, workspace_buffer: Any, block_tables: Any, seq_lens: Any, max_q_len: int, max_kv_len: int,
     bmm1_scale: float, bmm2_scale: float, batch_size: int, cum_seq_lens_q: Any, cum_seq_lens_kv: Any,
     window_left: int = -1, out: Any = None, *, o_sf_scale: Any = None, kv_layout: str = "HND", sinks: Any = None,
-    kv_cache_sf: Any = None,
+    kv_cache_sf: Any = None, multi_ctas_kv_counter_buffer: Any = None,
 ) -> torch.Tensor:  # fmt: skip
     """Prefill of rows of any length. `cum_seq_lens_kv` is documented as cumulative key lengths [batch + 1].
 
@@ -40,7 +40,7 @@ def trtllm_batch_decode_with_kv_cache(
     bmm1_scale: float = 1.0, bmm2_scale: float = 1.0, window_left: int = -1, out: Any = None, *, sinks: Any = None,
     o_sf_scale: Any = None, kv_layout: str = "HND", backend: str = "auto", q_len_per_req: int | None = 1,
     max_q_len: int | None = None, cum_seq_lens_q: Any = None, kv_cache_sf: Any = None, lse: Any = None,
-    return_lse: bool = False,
+    return_lse: bool = False, multi_ctas_kv_counter_buffer: Any = None,
 ) -> torch.Tensor:  # fmt: skip
     """Decode of rows of one length (`q_len_per_req`), or of any up to `max_q_len` with `cum_seq_lens_q` [batch + 1]."""
     require(backend == "trtllm-gen", f"backend {backend!r} is not modelled")

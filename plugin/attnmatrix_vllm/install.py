@@ -31,9 +31,11 @@ def load() -> None:
 
 
 def cache_op() -> None:
-    """The torch op that writes to the cache, where vLLM's build for the CPU lacks it."""
-    from attnmatrix_vllm.cache_kernels import reshape_and_cache_flash
+    """The torch op that writes to the cache, where vLLM's build for the CPU lacks it, and the kernel of FP8 queries."""
+    from attnmatrix_vllm.cache_kernels import reshape_and_cache_flash, scaled_fp8_quant
 
+    custom_ops: Any = importlib.import_module("vllm._custom_ops")
+    custom_ops.scaled_fp8_quant = scaled_fp8_quant
     if hasattr(torch.ops._C_cache_ops, "reshape_and_cache_flash"):
         return
     _LIBRARY.define(

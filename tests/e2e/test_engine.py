@@ -18,6 +18,7 @@ Rows = dict[str, dict[str, Any]]
 def run(out: Path, *filters: str, fault: str = "") -> Rows:
     """The results of cells of case=engine, by id."""
     command = [sys.executable, "-m", "runner", "-q", "--engine", "local", "--no-known", "--out", str(out)]
+    command += ["--timeout", "600"]  # a cell takes seconds, and a minute on a machine that is busy with other things
     if fault:
         command += ["--candidate", f"fault={FAULTS / fault}.patch@0.32.0"]
     for expression in ("case=engine", "c64", *filters):

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,24 @@ def python() -> Path:
 
 
 class Cases:
-    """Judges cells with and without edits, through one driver."""
+    """Judges cells with and without edits, through a driver for each kind of case and evidence."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
+    def __init__(self, drivers: ExitStack) -> None:
+        self._stack = drivers
+        self._drivers: dict[tuple[str, str], subprocess.Popen[str]] = {}
         self._baselines: dict[tuple[str, str], Verdicts] = {}
 
     def judge(self, edits: Sequence[Edit], cells: Sequence[str]) -> Verdicts:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        request = {"edits": [(e.where, e.old, e.new) for e in edits], "cells": [body(cell) for cell in cells]}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        line = self._process.stdout.readline()
+        bodies = [body(cell) for cell in cells]
+        (of,) = {(b["axes"].get("case", "metadata"), b["evidence"].replace("cpu", "emulated")) for b in bodies}
+        if of not in self._drivers:
+            self._drivers[of] = self._stack.enter_context(_driver(*of))
+        process = self._drivers[of]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        request = {"edits": [(e.where, e.old, e.new) for e in edits], "cells": bodies}
+        print(json.dumps(request), file=process.stdin, flush=True)
+        line = process.stdout.readline()
         assert line, "the driver has died; its standard error says why"
         answer = json.loads(line)
         assert "error" not in answer, f"a mutant that does not apply proves nothing: {answer['error']}"
@@ -66,13 +72,20 @@ class Cases:
 
 @contextmanager
 def running() -> Iterator[Cases]:
-    """A driver with vLLM imported, until the block ends."""
+    """Drivers, each with vLLM imported when it is first needed, until the block ends."""
+    with ExitStack() as drivers:
+        yield Cases(drivers)
+
+
+@contextmanager
+def _driver(case: str, evidence: str) -> Iterator["subprocess.Popen[str]"]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    environment |= {"ATTNMATRIX_CASE": case, "ATTNMATRIX_EVIDENCE": evidence}
     environment.pop("PYTEST_ADDOPTS", None)
     with subprocess.Popen(
         [str(python()), str(PROJECT / "tests" / "mutants" / "driver.py")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT, env=environment,
     ) as process:  # fmt: skip
-        yield Cases(process)
+        yield process
         assert process.stdin is not None
         process.stdin.close()  # ends the driver

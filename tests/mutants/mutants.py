@@ -36,8 +36,12 @@ def body(cell: str) -> dict[str, Any]:
         axes[axis] = int(value) if value.isdigit() else value
     return {
         "id": cell, "axes": axes, "load": {"name": load, **LOADS[load], **SHAPE},
-        "evidence": "cpu" if arch == "cpu" else "emulated",
+        "evidence": "cpu" if arch == "cpu" else _evidence(backend, axes.get("case", "metadata")),
     }  # fmt: skip
+
+
+def _evidence(backend: str, case: str) -> str:
+    return "interpreted" if (backend, case) == ("triton_attn", "forward") else "emulated"
 
 
 @dataclass(frozen=True)
