@@ -41,6 +41,6 @@ def played(on: Machine, _chart: object, _orders: object, run_id: str, _say: obje
 
 if __name__ == "__main__":
     session.open_engine = played  # type: ignore[assignment]
-    session.choose = lambda _: Machine(engine=EngineName.LOCAL, why="played")
+    session.choose = lambda *_: Machine(engine=EngineName.LOCAL, why="played")
     session.facts_of = lambda _: lambda _order: {}  # type: ignore[assignment]
     sys.exit(cli.main(sys.argv[1:]))
