@@ -61,13 +61,19 @@ class Guards:
         return self
 
     def __exit__(self, *_: object) -> None:
-        owned.exchange(self._builder, lambda _name, memory: self._own.get(id(memory), (memory, memory))[1])
+        self.left_inside = False
+        owned.exchange(self._builder, self._back)
         self._own.clear()
-        self.left_inside = any(place.holds(memory) for _, memory in owned.walk(self._builder) for place in self._around)
 
     def outside(self) -> list[Outside]:
         """What was written beside the buffers in the last block."""
         return [found for place in self._around if (found := place.outside())]
+
+    def _back(self, _name: str, memory: owned.Memory) -> owned.Memory:
+        if (pair := self._own.get(id(memory))) is not None:
+            return pair[1]
+        self.left_inside = self.left_inside or any(place.holds(memory) for place in self._around)
+        return memory
 
     def _into(self, _name: str, memory: owned.Memory) -> owned.Memory:
         for place in self._around:

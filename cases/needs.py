@@ -1,5 +1,6 @@
 """What a batch asks of the buffers, by the definition."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ class Need:
     pages: reference.Ints
 
     @classmethod
+    @functools.lru_cache(maxsize=256)  # the cases of a cell ask about the same batches
     def of(cls, batch: Batch, chunk: int, block_size: int) -> "Need":
         rows = reference.rows(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
         return cls(rows, reference.pages(rows.key_lens, block_size))

@@ -53,7 +53,7 @@ PR_SET_DUMPABLE = 4
 
 HUGE = 2 * 1024 * 1024
 MADV_COLLAPSE = 25
-COLLAPSE_AFTER = 20  # cells; it takes about a second, which this many cells and some more give back
+COLLAPSE_AFTER = 5  # cells; it takes about a second, which some thirty cells give back
 
 
 def encode(message: dict[str, Any]) -> bytes:
