@@ -15,7 +15,7 @@ from cases.engine.prompts import Sizes, text
 
 NEEDLES = 2
 """Tokens that take turns in one haystack."""
-HAYSTACKS = 10
+HAYSTACKS = 6
 CLEAR = 0.05
 """Nats by which the model's answer is ahead of its second choice: no rounding makes another one of it."""
 
