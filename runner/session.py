@@ -9,7 +9,19 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from runner import __version__, candidates, dispatch, journal, matrix, outcome, output, results, rundir, select
+from runner import (
+    __version__,
+    candidates,
+    dispatch,
+    driver_log,
+    journal,
+    matrix,
+    outcome,
+    output,
+    results,
+    rundir,
+    select,
+)
 from runner import plan as planning
 from runner.engines.base import Engine
 from runner.logs import LogStore
@@ -103,6 +115,7 @@ def _carry_out(run: _Run) -> int:
             open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note) as engine,
             stop.on_signals(),
             stop.after(options.limit_s),
+            driver_log.watched(run.on.devices, path, run.display.note),
         ):
             for left_over in engine.sweep():
                 run.display.note(f"removed what a dead run left: {left_over}")

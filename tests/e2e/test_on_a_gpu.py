@@ -45,7 +45,7 @@ def not_supported(*_): raise NVMLError_NotSupported
 
 NVML_MEMORY_ERROR_TYPE_UNCORRECTED = NVML_VOLATILE_ECC = 0
 nvmlDeviceGetMigMode = nvmlDeviceGetTotalEccErrors = nvmlDeviceGetRetiredPagesPendingStatus = not_supported
-nvmlDeviceGetRemappedRows = not_supported
+nvmlDeviceGetRemappedRows = nvmlEventSetCreate = not_supported
 
 
 def nvmlInit(): pass
