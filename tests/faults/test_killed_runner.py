@@ -1,4 +1,7 @@
-"""kill -9 of the runner: whatever it had started ends, at the latest when the next run starts."""
+"""kill -9 of the runner: what it had started ends, at the latest when the next run starts; and a run can be resumed.
+
+All in one file: runs that start sweep what other dead runners left, and these tests would take it from each other.
+"""
 
 import os
 import signal
@@ -14,6 +17,7 @@ import pytest
 from runner.engines.docker import RUN, DockerEngine
 from runner.engines.local import LocalEngine, end_marked, marked
 from tests.contract.bench import CASES, ROOT, WORKER
+from tests.faults.kills import disturb
 
 SCRIPT = Path(__file__).with_name("killed_runner.py")
 Start = Callable[..., subprocess.Popen[str]]
@@ -109,3 +113,18 @@ def test_containers_are_removed_by_the_next_sweep_and_not_before_their_runner_is
     runner.wait()
     assert f"container {container.name}" in engine.sweep()
     assert not containers()
+
+
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_table(tmp_path: Path) -> None:
+    kills, wrong = disturb(tmp_path, kills=8, seed=7)
+    assert not wrong
+    assert kills["runner"] >= 2
+    assert kills["worker"] >= 1
+
+
+@pytest.mark.docker
+def test_a_run_in_containers_that_are_killed_too(tmp_path: Path, image: str) -> None:
+    kills, wrong = disturb(tmp_path, kills=6, seed=5, image=image)
+    assert not wrong
+    assert kills["container"] >= 1
+    assert kills["runner"] >= 1
