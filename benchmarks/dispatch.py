@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-sys.path.insert(0, str(PROJECT))  # the tests' cells that do as told
+sys.path.insert(0, str(PROJECT))  # the tests' cells that do as told; what follows is found there (E402)
 
 from runner import dispatch  # noqa: E402
 from runner.engines.base import Engine  # noqa: E402

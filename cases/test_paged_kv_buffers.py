@@ -1,11 +1,10 @@
 """The persistent buffers of a metadata builder under the chunked-local wrapper, on batches that strain them."""
 
 from collections.abc import Iterable
-from functools import partial
 
 import pytest
 
-from cases import batches, extents, shrinking
+from cases import batches, cut_down, extents
 from cases.batches import Named
 from cases.cell import Cell
 from cases.verdicts import Batch, Overflow, Overflowed, words_of
@@ -32,7 +31,7 @@ def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
         if trouble:
             raise trouble
         return
-    smallest = [_smallest(auditor, o) for o in first.values()]
+    smallest = [cut_down.smallest(auditor, o) for o in first.values()]
     raise Overflowed(smallest, also=words_of(trouble) if trouble else "") from trouble
 
 
@@ -47,27 +46,6 @@ def _shown(auditor: extents.Auditor, batch: Batch) -> tuple[Overflow, ...]:
     """The overflows of one batch: of the builder as released, or, if there is none, between guard words."""
     built = auditor.build(batch)
     return built.overflows or auditor.silent(built)
-
-
-def _smallest(auditor: extents.Auditor, overflow: Overflow) -> Overflow:
-    """The overflow for a smallest batch: one for all cases of a cell that find the same buffer and kind."""
-    same = (overflow.buffer, overflow.how)
-    if same not in auditor.smallest:
-        auditor.smallest[same] = shrinking.smallest(overflow, auditor.cell.chunk, partial(_like, auditor, overflow))
-    return auditor.smallest[same]
-
-
-def _like(auditor: extents.Auditor, overflow: Overflow, batch: Batch) -> Overflow | None:
-    """The overflow of the same buffer and kind for another batch, if that may be formed."""
-    if not batches.may_be_formed(batch, auditor.cell.load):
-        return None
-    same = (overflow.buffer, overflow.how)
-    try:
-        built = auditor.build(batch)
-        shown = built.overflows or (auditor.silent(built) if overflow.how == "silent" else ())
-        return next((o for o in shown if (o.buffer, o.how) == same), None)
-    except Exception:  # noqa: BLE001 - another fault than the one that is being cut down
-        return None
 
 
 @flashinfer

@@ -34,7 +34,7 @@ def engine(request: pytest.FixtureRequest, cell: Cell, tmp_path_factory: pytest.
             served.llm.llm_engine.engine_core.shutdown()  # or it would take the new one's groups with it when it goes
         try:
             served = serve(cell, tmp_path_factory.mktemp("model"))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - raised below, in each case that asks for the engine
             served = error
         request.config.stash[_ENGINE] = (cell, served, deaths + bool(died))
     if isinstance(served, Exception):

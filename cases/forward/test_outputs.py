@@ -1,16 +1,14 @@
 """The output of a backend's forward against chunked local attention by its definition, per query token and head."""
 
-from functools import partial
-
 import pytest
 
-from cases import batches, extents, shrinking
+from cases import batches, cut_down, extents
 from cases.attention_inputs import SEED
 from cases.batches import Named
 from cases.cell import Cell
 from cases.forward.step import Forward
 from cases.needs import Need
-from cases.verdicts import Batch, Overflow, Overflowed
+from cases.verdicts import Overflow, Overflowed
 from cases.vllm_api import forward
 
 KEYS = 400_000
@@ -61,7 +59,7 @@ def test_no_kernel_reads_past_an_end(cell: Cell, computing: Forward) -> None:
         for overflow in computing.show(one).overflows:
             first.setdefault((overflow.buffer, overflow.how), overflow)
     if first:
-        raise Overflowed([o if o.how == "short" else _smallest(o, computing.auditor) for o in first.values()])
+        raise Overflowed([o if o.how == "short" else cut_down.smallest(computing.auditor, o) for o in first.values()])
 
 
 def within_capacity(cell: Cell) -> list[Named]:
@@ -114,18 +112,3 @@ def _assert_right(computing: Forward, named: list[Named]) -> None:
     wrong = [f"{one.name}: {s.wrong}; batch: {one.batch}" for one, s in zip(named, shown, strict=True) if s.wrong]
     assert not wrong, f"{wrong[0]}; seed {SEED}" + (f"; and {len(wrong) - 1} more batches" if wrong[1:] else "")
     assert all(s.overflows for s in shown) or any(s.computed for s in shown), "no batch could be computed"
-
-
-def _smallest(overflow: Overflow, auditor: extents.Auditor) -> Overflow:
-    same = (overflow.buffer, overflow.how)
-    if same not in auditor.smallest:
-        auditor.smallest[same] = shrinking.smallest(overflow, auditor.cell.chunk, partial(_like, auditor, overflow))
-    return auditor.smallest[same]
-
-
-def _like(auditor: extents.Auditor, overflow: Overflow, batch: Batch) -> Overflow | None:
-    """The overflow of the same buffer and kind for another batch, if that may be formed."""
-    if not batches.may_be_formed(batch, auditor.cell.load):
-        return None
-    shown = auditor.build(batch).overflows
-    return next((o for o in shown if (o.buffer, o.how) == (overflow.buffer, overflow.how)), None)
