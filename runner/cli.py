@@ -1,19 +1,33 @@
 """The commands; each is a few steps, and every fatal error becomes a message and an exit code in `main`."""
 
 import json
-import math
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from runner import __version__, candidates, listing, matrix, output, select
+from runner import listing, matrix, output, select
 from runner import plan as planning
+from runner.commands import arguments
+from runner.commands.arguments import (
+    Address,
+    Candidates,
+    Engine,
+    Filters,
+    Json,
+    Limit,
+    MatrixFile,
+    Seed,
+    ShardPart,
+    Tier,
+    Version,
+    counted,
+    seconds,
+)
 from runner.errors import RunnerError, UsageError
-from runner.model import Cell
 from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, Sanitizer, default_matrix
 
 _EXIT_CODES = """[bold]Exit codes[/bold]
@@ -38,78 +52,6 @@ env = typer.Typer(
 app.add_typer(env, name="env")
 
 
-def _seconds(value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter("give a number of seconds")
-    return value
-
-
-MatrixFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--matrix", metavar="FILE", help="The matrix: by default matrix.yaml here, else the one that is shipped."
-    ),
-]
-Filters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--filter",
-        "-f",
-        metavar="EXPR",
-        help="Only these cells: a label (sm100, flashinfer, k3), an alias (b200, 10.0a), an id or a glob over ids, "
-        "axis=value, axis!=value, spec_k>=3. Comma = or, several --filter = and, different axes in one = and.",
-    ),
-]
-Tier = Annotated[str | None, typer.Option("--tier", metavar="NAME", help="Only the cells of a tier of the matrix.")]
-Candidates = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--candidate",
-        metavar="NAME=PATH[@VLLM]",
-        help="A vLLM that is no release, as a value of the vllm axis: a patch, a checkout or a wheel, over a release "
-        "(by default the one that a run takes). Runs instead of the releases unless a filter names some.",
-    ),
-]
-ShardPart = Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only part I of N, counted from 1.")]
-Engine = Annotated[
-    EngineName,
-    typer.Option(
-        "--engine",
-        help="What starts workers; auto is docker where a daemon answers, else local; ray is auto on each node of a "
-        "cluster.",
-    ),
-]
-Address = Annotated[
-    str,
-    typer.Option("--address", metavar="ADDRESS", help="Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT."),
-]
-Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
-Limit = Annotated[
-    float | None,
-    typer.Option(
-        "--limit",
-        metavar="SECONDS",
-        min=0.1,
-        callback=_seconds,
-        help="For the run: the cells in flight finish then, and `runner resume` goes on.",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random batches.")]
-
-
-def _counted(*names: str, help_: str) -> Any:
-    return typer.Option(*names, count=True, show_default=False, metavar="", help=help_)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        output.emit(f"attnmatrix {__version__}")
-        raise typer.Exit
-
-
-Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
-
-
 @app.callback(invoke_without_command=True)
 def run(
     context: typer.Context,
@@ -122,11 +64,11 @@ def run(
     address: Address = "auto",
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=_seconds, help="For one cell.")
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=seconds, help="For one cell.")
     ] = DEFAULT_TIMEOUT_S,
     silence: Annotated[
         float | None,
-        typer.Option("--silence", metavar="SECONDS", min=0.1, callback=_seconds, help="For a cell that says nothing."),
+        typer.Option("--silence", metavar="SECONDS", min=0.1, callback=seconds, help="For a cell that says nothing."),
     ] = None,
     limit: Limit = None,
     reruns: Annotated[
@@ -136,8 +78,8 @@ def run(
     as_json: Json = False,
     seed: Seed = 0,
     no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
-    quiet: Annotated[int, _counted("--quiet", "-q", help_="Say less.")] = 0,
-    verbose: Annotated[int, _counted("--verbose", "-v", help_="Say more.")] = 0,
+    quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
+    verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
     _version: Version = False,
 ) -> None:
     """Run the compatibility matrix of vLLM's chunked local attention, or with a command, do something else about it."""
@@ -182,7 +124,7 @@ def plan(
     """Show what would run, where, and why not."""
     from runner import machine
 
-    cells = _selected(matrix_file, filters, tier, candidate, shard)
+    cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
     made = planning.make_plan(cells, device_archs=on.device_archs)
@@ -202,7 +144,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """Print the ids of the cells, or with --json the cells as `pytest cases --cells FILE` reads them."""
-    cells = _selected(matrix_file, filters, tier, candidate, shard)
+    cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     made = planning.make_plan(cells, device_archs=frozenset())
     output.emit(planning.to_json(made).rstrip() if as_json else "\n".join(cell.id for cell in cells))
     output.note(listing.summary(made))
@@ -243,8 +185,8 @@ def resume(
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
     limit: Limit = None,
     as_json: Json = False,
-    quiet: Annotated[int, _counted("--quiet", "-q", help_="Say less.")] = 0,
-    verbose: Annotated[int, _counted("--verbose", "-v", help_="Say more.")] = 0,
+    quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
+    verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
 ) -> None:
     """Go on with a run that was interrupted, killed, or lost its machine."""
     from runner import session
@@ -267,7 +209,7 @@ def repro(
     """Print and run the one command that shows a cell's result again."""
     from runner import repro as again
 
-    chart = _chart(matrix_file, candidate)
+    chart = arguments.chart(matrix_file, candidate)
     raise typer.Exit(again.run(cell, chart=chart, engine=engine, seed=seed, sanitize=sanitize or ""))
 
 
@@ -291,7 +233,7 @@ def env_build(
     """Build environments ahead of a run."""
     from runner import environments
 
-    chart = _chart(matrix_file, candidate)
+    chart = arguments.chart(matrix_file, candidate)
     raise typer.Exit(environments.cli_build(chart, releases=tuple(releases or ()), engine=engine))
 
 
@@ -309,22 +251,6 @@ def env_clean() -> None:
     from runner import environments
 
     raise typer.Exit(environments.cli_clean())
-
-
-def _chart(matrix_file: Path | None, candidate: list[str] | None) -> matrix.Matrix:
-    return candidates.joined(matrix.load(matrix_file or default_matrix()), candidate or ())
-
-
-def _selected(
-    matrix_file: Path | None,
-    filters: list[str] | None,
-    tier: str | None,
-    candidate: list[str] | None,
-    shard: str | None,
-) -> tuple[Cell, ...]:
-    part = select.parse_shard(shard) if shard is not None else None
-    chart = _chart(matrix_file, candidate)
-    return select.select(chart, filters=filters or (), tier_name=tier, shard=part)
 
 
 def _refuse_misplaced_options(context: typer.Context) -> None:

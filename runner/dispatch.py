@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
@@ -212,6 +213,10 @@ def taints(found: CellOutcome) -> bool:
     return death is not None and bool(death.signal or death.exit_code or found.evidence is Evidence.DEVICE)
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 class Slot:
     """One thread: takes cells, keeps a worker for them, and never leaves one behind."""
 
@@ -271,7 +276,7 @@ class Slot:
                 found = self.follow(worker, task, attempt, log)
                 if taints(found):
                     self.drop()
-                return replace(found, log=log.place)
+                return replace(found, log=log.place, ended_at=_now())
             except (WorkerLost, ProtocolError, EngineGone) as error:
                 reason = self.lost(worker, error)
                 reasons.append(reason)
@@ -288,6 +293,7 @@ class Slot:
             log=place,
             environment=self.facts,
             attempts=ATTEMPTS,
+            ended_at=_now(),
         )
 
     def follow(self, worker: WorkerHandle, task: Task, attempt: int, log: CellLog) -> CellOutcome:

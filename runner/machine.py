@@ -1,6 +1,7 @@
 """What this machine runs cells on: the choice of an engine, and the engine itself, ready for a plan."""
 
 import os
+import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -161,7 +162,7 @@ def facts_of(chart: Matrix) -> Callable[[Order], dict[str, str]]:
     cases = digest(shipped("cases"), WORKER)
 
     def facts(order: Order) -> dict[str, str]:
-        about = {"cases_digest": cases}
+        about = {"cases_digest": cases, "machine": platform.node()}
         if order.evidence is not Evidence.DEVICE:  # what a device's environment is made of is not ours
             about["recipe_digest"] = recipe_for(chart, order.environment).digest
         if candidate := chart.environments[order.environment].candidate:

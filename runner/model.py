@@ -19,11 +19,12 @@ ENVIRONMENT = (
     "image_digest",
     "gpu",
     "driver",
+    "machine",
     "recipe_digest",
     "cases_digest",
 )
 """What a result says of where it was obtained: versions, what a candidate is made of, Docker's id of the image, the GPU
-and its driver, and the digests of what the environment was built from and of the cases that ran."""
+and its driver, the machine's name, and the digests of what the environment was built from and of the cases that ran."""
 
 
 class Fault(StrEnum):
@@ -271,6 +272,8 @@ class CellResult:
     """What vLLM chose by itself, by the names in docs/results.md."""
     reruns: tuple[State, ...] = ()
     """What the cell ended as each time it was run again (`--reruns`); empty where it was not."""
+    ended_at: str = ""
+    """When, in UTC, as ISO 8601 to the second; empty where it did not run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,6 +299,8 @@ class CellOutcome:
     """How many times the cell was given to a worker."""
     reruns: tuple[State, ...] = ()
     """What the same cell ended as when it was run again after product trouble; the first failure stays."""
+    ended_at: str = ""
+    """When, in UTC, as ISO 8601 to the second; empty where no worker was given it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,6 +62,7 @@ def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], 
         environment=blank | dict(found.environment),
         resolved=dict(found.resolved),
         reruns=found.reruns,
+        ended_at=found.ended_at,
     )
 
 

@@ -223,7 +223,10 @@ class RayWorker:
             case "note", str():
                 self._engine.say(f"{self._node.name}: {clean(value, 500)}")
             case "opened", dict():
-                self._opened, self.facts = True, {clean(str(k), 64): clean(str(v), 300) for k, v in value.items()}
+                self._opened = True
+                self.facts = {clean(str(k), 64): clean(str(v), 300) for k, v in value.items()} | {
+                    "machine": self._node.name
+                }
             case "failed", str() if not self._opened:
                 self._move(clean(value, 1000))
             case "wrong", str():

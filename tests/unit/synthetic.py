@@ -42,6 +42,7 @@ def cell(state: State = State.PASS, *cases: CaseResult, **fields) -> CellResult:
         reason=next((case.message for case in cases if case.state is state), ""),
         repro=f"runner repro {id_}",
         duration_s=0.05,
+        ended_at="2026-11-29T15:04:00+00:00",
         environment={
             "vllm": "0.32.0",
             "flashinfer": "",
@@ -49,6 +50,7 @@ def cell(state: State = State.PASS, *cases: CaseResult, **fields) -> CellResult:
             "image_digest": "",
             "gpu": "",
             "driver": "",
+            "machine": "lab1",
             "recipe_digest": "",
             "candidate": "",
             "cases_digest": "",

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -101,6 +102,7 @@ def test_the_facts_of_a_cell_arrive_in_its_outcome(bench: Bench) -> None:
     assert outcome.duration_s == 1.5
     assert outcome.evidence is Evidence.CPU
     assert outcome.log == "cells/a/attempt-1.log"
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(outcome.ended_at)).total_seconds()) < 60
     assert (bench.folder / outcome.log).read_text() == "hello\n"
     assert outcome.environment == {
         "vllm": "",
@@ -109,6 +111,7 @@ def test_the_facts_of_a_cell_arrive_in_its_outcome(bench: Bench) -> None:
         "image_digest": "sha256:fake",
         "gpu": "",
         "driver": "",
+        "machine": "",
         "recipe_digest": "",
         "candidate": "",
         "cases_digest": "",
@@ -211,6 +214,7 @@ def test_a_cell_whose_worker_is_lost_once_is_tried_again_on_a_fresh_one(bench: B
         cell=outcomes["a"].cell,
         evidence=Evidence.CPU,
         duration_s=1.5,
+        ended_at=outcomes["a"].ended_at,
         environment=outcomes["a"].environment,
         attempts=2,
     )
