@@ -6,7 +6,7 @@
 The table gives milliseconds for each further cell, one worker: the time of cells + 1 less that of one, so imports,
 images and starts are not in it. In each round the ways take turns; medians over the rounds. All but xdist give each
 cell a process of its own. Ray and Docker are left out, with a word, where they are not here. Needs the extras dev and
-ray, and nox.
+ray.
 """
 
 import argparse
