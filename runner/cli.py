@@ -20,6 +20,7 @@ from runner.commands.arguments import (
     Json,
     Limit,
     MatrixFile,
+    RunKnownCrashes,
     Seed,
     ShardPart,
     Tier,
@@ -78,6 +79,7 @@ def run(
     as_json: Json = False,
     seed: Seed = 0,
     no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
+    known_crashes: RunKnownCrashes = False,
     quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
     _version: Version = False,
@@ -103,6 +105,7 @@ def run(
         json=as_json,
         seed=seed,
         known=not no_known,
+        known_crashes=known_crashes,
         verbosity=verbose - quiet,
     )
     from runner import session
@@ -119,15 +122,19 @@ def plan(
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
+    known_crashes: RunKnownCrashes = False,
     as_json: Json = False,
 ) -> None:
     """Show what would run, where, and why not."""
-    from runner import machine
+    from runner import expectations, machine
 
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
-    made = planning.make_plan(cells, device_archs=on.device_archs)
+    known = () if known_crashes else arguments.chart(matrix_file, candidate).known
+    made = planning.make_plan(
+        cells, device_archs=on.device_archs, skip=expectations.unwanted(known, expectations.today())
+    )
     if as_json:
         output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:

@@ -2,14 +2,15 @@
 
 import math
 import re
+from datetime import date
 from typing import Any
 
-from runner import filters
+from runner import filters, regions
 from runner.axes import AXES, COUNTS, NEUTRAL, AxisValues, label
 from runner.conditions import OPERATORS, ORDERED, Condition, Selector, restricted
 from runner.errors import RunnerError
 from runner.matrix_document import PRODUCT_STATES, on_off
-from runner.matrix_messages import place_name
+from runner.matrix_messages import END, place_name
 from runner.model import AxisValue
 from runner.nearest import hint, quoted
 from runner.yaml_source import Loc, Source, kind
@@ -112,6 +113,52 @@ def selectors(source: Source, axes: AxisValues, section: str, field: str) -> lis
                 conditions[axis] = _condition(source, (*at, axis), axis, raw, axes[axis])
         found.append(Selector(conditions))
     return found
+
+
+def speaks_of_cells(source: Source, axes: AxisValues, rules: list[Selector], known: list[Selector]) -> None:
+    """A known issue that matches no cell is a mistake: it hides nothing and will never be seen again."""
+    if source.is_broken(("axes",)):
+        return
+    usable = {i + 1: rule for i, rule in enumerate(rules) if not source.is_broken(("rules", i))}
+    for i, selector in enumerate(known):
+        at: Loc = ("known", i, "where")
+        if source.is_broken(at):
+            continue
+        region = regions.of(selector, axes)
+        if empty := [axis for axis, values in region.items() if not values]:
+            wanted = quoted(source.mapping(*at)[empty[0]])
+            message = f"{place_name(at[:2])} matches no cell: no value of axis {quoted(empty[0])} is {wanted}"
+            source.mistake((*at, empty[0]), message)
+        elif next(regions.left(region, list(usable.values())), None) is None:
+            by = [number for number, rule in usable.items() if next(regions.left(region, [rule]), None) is None]
+            name = f"rule {by[0]} excludes" if by else "rules exclude"
+            source.mistake(at, f"{place_name(at[:2])} matches no cell: {name} all that it speaks of")
+
+
+def after(source: Source, axes: AxisValues, known: list[Selector]) -> list[frozenset[AxisValue]]:
+    """For each known issue whose `until` is a release, the releases behind it on the axis; for others none."""
+    found: list[frozenset[AxisValue]] = []
+    releases = axes.get("vllm", ())
+    for i, entry in enumerate(source.items("known")):
+        at, until = ("known", i, "until"), entry.get("until") if isinstance(entry, dict) else None
+        later: frozenset[AxisValue] = frozenset()
+        if isinstance(until, str) and not _is_date(until) and not source.is_broken(at):
+            if until in releases:
+                later = frozenset(releases[releases.index(until) + 1 :])
+                spoken_of = regions.of(known[i], axes)["vllm"]
+                if spoken_of and later.issuperset(spoken_of):
+                    source.mistake(at, f"{place_name(at)} is {until}, before all releases that the entry speaks of")
+            elif not source.is_broken(("axes", "vllm")):
+                source.mistake(at, f"{place_name(at)} must be {END}, not {quoted(until)}{hint(until, releases)}")
+        found.append(later)
+    return found
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 def _condition(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> Condition:

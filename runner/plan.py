@@ -1,7 +1,7 @@
 """What a run would do: each cell with the evidence it will give, grouped into orders for workers."""
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ class Planned:
 
     cell: Cell
     evidence: Evidence
+    skipped: str = ""
+    """Why nobody wants this cell to run; empty where somebody does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Plan:
         """The same, less the cells with these ids."""
         groups: dict[tuple[str, Evidence, str, str], list[Cell]] = {}
         for one in self.planned:
-            if not one.cell.unsupported and one.cell.id not in done:
+            if not one.cell.unsupported and not one.skipped and one.cell.id not in done:
                 axes = one.cell.axes
                 device = str(axes["arch"]) if one.evidence is Evidence.DEVICE else ""
                 key = (str(axes["vllm"]), one.evidence, str(axes.get("case")), device)
@@ -57,10 +59,28 @@ class Plan:
         """The cells that a rule excludes: results already, without a run."""
         return tuple(one for one in self.planned if one.cell.unsupported)
 
+    @property
+    def skipped(self) -> tuple[Planned, ...]:
+        """The cells that could run and are not wanted to: results already too."""
+        return tuple(one for one in self.planned if one.skipped)
 
-def make_plan(cells: Iterable[Cell], *, device_archs: frozenset[str], seed: int = 0) -> Plan:
-    """Decide the evidence of each cell: a device only serves cells of its own arch."""
-    planned = tuple(Planned(cell=cell, evidence=_evidence(cell.axes, device_archs)) for cell in cells)
+
+def make_plan(
+    cells: Iterable[Cell],
+    *,
+    device_archs: frozenset[str],
+    seed: int = 0,
+    skip: Callable[[Cell], str] = lambda _: "",
+) -> Plan:
+    """Decide the evidence of each cell: a device only serves cells of its own arch. `skip` says why not to run one."""
+    planned = tuple(
+        Planned(
+            cell=cell,
+            evidence=_evidence(cell.axes, device_archs),
+            skipped="" if cell.unsupported else skip(cell),
+        )
+        for cell in cells
+    )
     return Plan(planned, seed)
 
 
@@ -84,6 +104,7 @@ class _Row:
     load: Load
     unsupported: str
     evidence: Evidence
+    skipped: str = ""
 
 
 _ROWS = TypeAdapter(list[_Row])
@@ -91,7 +112,10 @@ _ROWS = TypeAdapter(list[_Row])
 
 def to_rows(plan: Plan) -> list[dict[str, Any]]:
     """The plan as plain data: a row per cell, as `pytest cases --cells FILE` reads it."""
-    return [asdict(one.cell) | {"evidence": one.evidence.value} for one in plan.planned]
+    return [
+        asdict(one.cell) | {"evidence": one.evidence.value} | ({"skipped": one.skipped} if one.skipped else {})
+        for one in plan.planned
+    ]
 
 
 def to_json(plan: Plan) -> str:
@@ -112,6 +136,7 @@ def from_json(text: str | bytes) -> Plan:
             Planned(
                 cell=Cell(id=r.id, axes=r.axes, labels=r.labels, load=r.load, unsupported=r.unsupported),
                 evidence=r.evidence,
+                skipped=r.skipped,
             )
             for r in rows
         )

@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from runner import (
     candidates,
     dispatch,
     driver_log,
+    expectations,
     journal,
     matrix,
     outcome,
@@ -59,7 +59,10 @@ def run(options: RunOptions) -> int:
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = planning.make_plan(cells, device_archs=on.device_archs, seed=options.seed)
+    skip = expectations.unwanted(
+        chart.known if options.known and not options.known_crashes else (), expectations.today()
+    )
+    plan = planning.make_plan(cells, device_archs=on.device_archs, seed=options.seed, skip=skip)
     directory = rundir.create(options.out)
     chart = candidates.keep(chart, directory.path)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
@@ -231,7 +234,7 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"
 
-    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=datetime.now(UTC).date())
+    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=expectations.today())
 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:
