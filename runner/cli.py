@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments
+from runner.commands import arguments, known
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -51,6 +51,7 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
+known.add_to(app)
 
 
 @app.callback(invoke_without_command=True)
@@ -131,9 +132,9 @@ def plan(
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
-    known = () if known_crashes else arguments.chart(matrix_file, candidate).known
+    counting = () if known_crashes else arguments.chart(matrix_file, candidate).known
     made = planning.make_plan(
-        cells, device_archs=on.device_archs, skip=expectations.unwanted(known, expectations.today())
+        cells, device_archs=on.device_archs, skip=expectations.unwanted(counting, expectations.today())
     )
     if as_json:
         output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
