@@ -24,6 +24,11 @@ def value(what: object, axis: str = "") -> str:
     return _string(str(what), quote=axis == "vllm")
 
 
+def end(until: date | str) -> str:
+    """A day, or a release in quotes as all releases are."""
+    return _string(until, quote=True) if isinstance(until, str) else str(until)
+
+
 def block(entry: KnownIssue, indent: int) -> str:
     """The lines of a new entry, behind a dash that is indented by so many spaces."""
     margin = " " * (indent + 2)
@@ -38,7 +43,7 @@ def block(entry: KnownIssue, indent: int) -> str:
         lines.append(f"{name}: {what if name == 'flaky' else value(what)}\n")
     lines += _text("because", entry.because)
     if entry.until is not None:
-        lines.append(f"until: {_string(entry.until, quote=True) if isinstance(entry.until, str) else entry.until}\n")
+        lines.append(f"until: {end(entry.until)}\n")
     first, *rest = lines
     return " " * indent + "- " + first + "".join(margin + line for line in rest)
 

@@ -34,6 +34,8 @@ def rewritten(text: str, change: Change, chart: Matrix) -> str:
 
     UsageError where the list of known issues is written in a way that has no lines for each entry.
     """
+    if not change:
+        return text
     newline = "\r\n" if "\r\n" in text else "\n"
     if not text.endswith("\n"):
         text += newline
@@ -101,15 +103,17 @@ def _fitted(text: str, place: _Place, old: KnownIssue, new: KnownIssue, chart: M
     """The lines of an entry that says something else now."""
     parts = {key.value: (key, value) for key, value in place.node.value}
     splices = list(_where(text, parts["where"][1], old, new, chart))
-    said = {"buffer": list(new.buffer), "until": new.until, "owner": new.owner}
-    before = {"buffer": list(old.buffer), "until": old.until, "owner": old.owner}
+    said = {
+        "buffer": spelling.value(list(new.buffer)) if new.buffer != old.buffer else "",
+        "until": spelling.end(new.until) if new.until and new.until != old.until else "",
+        "owner": spelling.value(new.owner) if new.owner != old.owner else "",
+    }
     missing = {}
-    for name, value in said.items():
-        if value != before[name]:
-            if name in parts:
-                splices.append(_instead(text, *parts[name], spelling.value(value)))
-            else:
-                missing[name] = spelling.value(value)
+    for name, words in said.items():
+        if words and name in parts:
+            splices.append(_instead(text, *parts[name], words))
+        elif words:
+            missing[name] = words
     if missing:
         splices.append(_more(text, place.node, missing))
     inside = [(start - place.start, end - place.start, piece) for start, end, piece in splices]
