@@ -62,7 +62,7 @@ def read(path: Path, *, otherwise: State) -> tuple[Line, ...]:
                 f"{path}:{number}: {quoted(words)} is not one glob and one state: write it as *-sm90-*,Fail"
             )
         elif comma and name not in (*STATES, FLAKE):
-            near = did_you_mean(name.capitalize(), NAMES) or f"; there is {', '.join(NAMES)}"
+            near = did_you_mean(name, (*STATES, FLAKE)) or f"; there is {', '.join(NAMES)}"
             mistakes.append(f"{path}:{number}: unknown state {quoted(words.rpartition(',')[2].strip())}{near}")
         else:
             found.append(Line(number, glob, STATES.get(name, otherwise), name == FLAKE))

@@ -20,7 +20,7 @@ from tests.unit.synthetic import cell, overflow, overflowed
 TODAY = date(2026, 11, 29)
 LINK = "https://example.org/new"
 SAID = Said(issue=LINK, because="it: is # so")
-TABLES = range(200)
+TABLES = range(40)
 
 
 def verdicts(rows: list[CellResult], chart: Matrix) -> list[Verdict]:
