@@ -64,7 +64,9 @@ def add(
     filter_: Filters = None,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option("--any", metavar="AXIS", help="Say nothing of this axis: the entries speak of all its values."),
+        typer.Option(
+            "--any", metavar="AXIS,...", help="Say nothing of these axes: the entries speak of all their values."
+        ),
     ] = None,
     matrix_file: MatrixFile = None,
     write: Write = False,
@@ -73,12 +75,13 @@ def add(
     from runner.known import adding, review
 
     file = review.opened(matrix_file or default_matrix())
-    for axis in leave_out or ():
+    unsaid = tuple(axis.strip() for words in leave_out or () for axis in words.split(","))
+    for axis in unsaid:
         if axis not in file.chart.axes:
             raise UsageError(f"--any: unknown axis {quoted(axis)}{hint(axis, file.chart.axes)}")
     said = _said(file.chart, issue, because, owner, until, flaky=flaky)
     rows = _rows(run, file.chart, filter_)
-    change = adding.add(rows, file.chart, said, today=expectations.today(), leaving_out=tuple(leave_out or ()))
+    change = adding.add(rows, file.chart, said, today=expectations.today(), leaving_out=unsaid)
     review.present(file, change, rows, today=expectations.today(), write=write)
 
 

@@ -36,10 +36,9 @@ class Change:
 
 
 def where(axes: AxisValues, chart: Matrix) -> Selector:
-    """The selector of these cells; an axis that has all its values is left out."""
-    return Selector(
-        {axis: Condition("=", tuple(values)) for axis, values in axes.items() if len(values) < len(chart.axes[axis])}
-    )
+    """The selector of these cells; an axis that has all its values is left out, but never all of them."""
+    said = {axis: values for axis, values in axes.items() if len(values) < len(chart.axes[axis])}
+    return Selector({axis: Condition("=", tuple(values)) for axis, values in (said or {"vllm": axes["vllm"]}).items()})
 
 
 def region(entry: KnownIssue, chart: Matrix) -> AxisValues:

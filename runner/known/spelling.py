@@ -1,6 +1,5 @@
 """How an entry of matrix.yaml is written by one who takes care: the words of its values, and its lines. Pure."""
 
-from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
@@ -49,24 +48,19 @@ def block(entry: KnownIssue, indent: int) -> str:
 
 
 def _where(entry: KnownIssue, margin: str) -> str:
+    """A selector in braces, broken between its axes where it is too long for a line, and within one only if need be."""
     pairs = [f"{axis}: {value(list(c.values), axis=axis)}" for axis, c in entry.selector.conditions.items()]
-    return _filled("where: {" + ", ".join(pairs) + "}", margin)
-
-
-def _filled(text: str, margin: str) -> str:
-    """Broken between the parts of a list where it is too long for a line."""
+    room = WIDTH - len(margin) - 2
+    pieces = [piece for pair in pairs for piece in (pair.split(", ") if len(pair) > room // 2 else [pair])]
+    pieces[0] = "where: {" + pieces[0]
+    pieces = [f"{piece}, " for piece in pieces[:-1]] + [pieces[-1] + "}"]
     lines, line = [], ""
-    for piece in _pieces(text):
-        if line and len(margin) + 2 + len(line) + len(piece) > WIDTH:
+    for piece in pieces:
+        if line and len(line) + len(piece) > room:
             lines.append(line.rstrip())
             line = ""
         line += piece
     return f"\n{margin}  ".join([*lines, line]) + "\n"
-
-
-def _pieces(text: str) -> Iterable[str]:
-    *first, last = text.split(", ")
-    return [*(f"{piece}, " for piece in first), last]
 
 
 def _text(key: str, text: str) -> list[str]:

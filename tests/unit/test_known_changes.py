@@ -179,6 +179,17 @@ def test_an_axis_is_left_out_where_one_asks_for_it_and_nothing_contradicts() -> 
         adding.add(rows, chart, SAID, today=TODAY, leaving_out=["spec_k"])
 
 
+def test_an_entry_of_every_cell_names_an_axis_all_the_same() -> None:
+    text = tables.text_of([])
+    chart = tables.read(text)
+    rows = run_of(chart, lambda c: True, kv_dtype=("auto", "fp8"))
+    change = adding.add(rows, chart, SAID, today=TODAY)
+    assert all(change.added[i].selector.conditions for i in range(len(change.added)))
+    everywhere = adding.add(rows, chart, SAID, today=TODAY, leaving_out=list(chart.axes))
+    (entry,) = carried_out(text, everywhere).known
+    assert where_of(entry) == {"vllm": ["0.31.0", "0.32.0"]}
+
+
 def test_what_passed_when_it_was_run_again_is_added_as_flaky() -> None:
     chart = chart_of()
     rows = run_of(chart, lambda c: c["arch"] == "sm90", case=CaseResult(name="test_a", state=State.FAIL))
