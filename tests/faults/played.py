@@ -23,7 +23,7 @@ CASES = ROOT / "tests" / "fixtures_cases" / "quick" / "cases"
 
 
 @contextmanager
-def played(on: Machine, _chart: object, _orders: object, run_id: str, _say: object) -> Iterator[Engine]:
+def played(on: Machine, _chart: object, _orders: object, run_id: str, _say: object, **_: object) -> Iterator[Engine]:
     """In the place of `machine.open_engine`."""
     engine: Engine
     if image := os.environ.get("ATTNMATRIX_PLAYED"):
