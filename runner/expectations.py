@@ -39,7 +39,8 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     matching = [entry for entry in known if entry.selector.matches(result.axes)]
     entries = [entry for entry in matching if not entry.has_expired(result.axes, today)]
     if result.state is State.SKIPPED:
-        return replace(naked, known=_links(entry for entry in entries if entry.state in DEATHS))
+        # skipped for another reason, it says nothing of what is known
+        return replace(naked, known=_links(e for e in entries if e.state in DEATHS and e.issue in result.reason))
     over = [entry for entry in matching if entry not in entries and _still_speaks(entry, result)]
     naked = replace(naked, expired=_links(over))
     if result.state is State.PASS:

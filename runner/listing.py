@@ -15,9 +15,9 @@ from runner.plan import Plan, to_rows
 def summary(plan: Plan) -> str:
     """`cells: 3780, of them 2052 to run and 1728 unsupported`"""
     excluded, skipped = len(plan.unsupported), len(plan.skipped)
-    skips = f", {skipped} skipped" if skipped else ""
-    to_run = len(plan.planned) - excluded - skipped
-    return f"cells: {len(plan.planned)}, of them {to_run} to run{skips} and {excluded} unsupported"
+    left = len(plan.planned) - excluded - skipped
+    lacking = f", {skipped} skipped" if skipped else ""
+    return f"cells: {len(plan.planned)}, of them {left} to run{lacking} and {excluded} unsupported"
 
 
 def table(plan: Plan, engine: EngineName) -> RenderableType:
@@ -29,12 +29,12 @@ def table(plan: Plan, engine: EngineName) -> RenderableType:
         for order in plan.orders:
             groups.add_row(f"vllm {order.environment}", order.evidence.value, engine.value, str(len(order.cells)))
         parts.append(groups)
-    for title, found in (("skipped", _skips(plan)), ("unsupported", _reasons(plan))):
-        if found:
+    for title, counted in (("skipped", _skipped(plan)), ("unsupported", _reasons(plan))):
+        if counted:
             reasons = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
             reasons.add_column("because", overflow="fold")
             reasons.add_column("cells", justify="right")
-            for reason, count in found.items():
+            for reason, count in counted.items():
                 reasons.add_row(Text(reason), str(count))
             parts.append(reasons)
     return Group(*parts, Text(summary(plan)))
@@ -48,15 +48,15 @@ def as_json(plan: Plan, engine: EngineName) -> dict[str, Any]:
             {"environment": order.environment, "evidence": order.evidence.value, "cells": len(order.cells)}
             for order in plan.orders
         ],
-        "skipped": dict(_skips(plan)),
         "unsupported": dict(_reasons(plan)),
+        "skipped": dict(_skipped(plan)),
         "cells": to_rows(plan),
     }
 
 
-def _skips(plan: Plan) -> Counter[str]:
-    return Counter(one.skipped for one in plan.skipped)
-
-
 def _reasons(plan: Plan) -> Counter[str]:
     return Counter(one.cell.unsupported for one in plan.unsupported)
+
+
+def _skipped(plan: Plan) -> Counter[str]:
+    return Counter(one.skipped for one in plan.skipped)

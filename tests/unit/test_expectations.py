@@ -211,5 +211,8 @@ def test_a_known_death_is_a_reason_not_to_run_a_cell():
 
 
 def test_a_cell_that_was_not_run_for_a_known_death_carries_its_link():
-    result = judged(cell(State.SKIPPED), known(State.CRASH), known(issue=FLAKE))
+    reason = f"crash is known here ({ISSUE}): not run without --run-known-crashes"
+    result = judged(cell(State.SKIPPED, reason=reason), known(State.CRASH), known(issue=FLAKE))
     assert (result.verdict, result.known) == (Verdict.SKIPPED, ISSUE)
+    lacking = judged(cell(State.SKIPPED, reason="there is no sm90 device here"), known(State.CRASH))
+    assert (lacking.verdict, lacking.known) == (Verdict.SKIPPED, "")
