@@ -86,7 +86,7 @@ def load(path: Path) -> Matrix:
 
 
 def read(text: str, name: str, *, idle: bool = False) -> Matrix:
-    """The matrix that a text holds, which messages call `name`; `idle` lets known issues be that match no cell."""
+    """The matrix that a text holds, which messages call `name`; `idle` lets known issues speak of what is not there."""
     source = yaml_source.parse(text, name)
     document = None
     try:
@@ -97,7 +97,7 @@ def read(text: str, name: str, *, idle: bool = False) -> Matrix:
     defaults = matrix_checks.defaults_of(source, axes)
     matrix_checks.check(source, axes, defaults)
     excluded = matrix_checks.selectors(source, axes, "rules", "exclude")
-    known = matrix_checks.selectors(source, axes, "known", "where")
+    known = matrix_checks.selectors(source, axes, "known", "where", idle=idle)
     if not idle:
         matrix_checks.speaks_of_cells(source, axes, excluded, known)
     after = matrix_checks.after(source, axes, known)

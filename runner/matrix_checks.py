@@ -99,8 +99,11 @@ def _references(source: Source, axes: AxisValues) -> None:
             source.mistake(("axes", axis, i), f"{what}: {remedy} under {section!r}{hint(value, defined)}", usable=True)
 
 
-def selectors(source: Source, axes: AxisValues, section: str, field: str) -> list[Selector]:
-    """The selectors of all rules or all known issues, in order; mistakes are noted in the source."""
+def selectors(source: Source, axes: AxisValues, section: str, field: str, *, idle: bool = False) -> list[Selector]:
+    """The selectors of all rules or all known issues, in order; mistakes are noted in the source.
+
+    `idle` lets values stand that an axis does not have (any more).
+    """
     found = []
     for i, _ in enumerate(source.items(section)):
         at = (section, i, field)
@@ -110,7 +113,7 @@ def selectors(source: Source, axes: AxisValues, section: str, field: str) -> lis
         conditions = {}
         for axis, raw in wanted.items():
             if axis in axes and not source.is_broken(("axes", axis)) and not source.is_broken((*at, axis)):
-                conditions[axis] = _condition(source, (*at, axis), axis, raw, axes[axis])
+                conditions[axis] = _condition(source, (*at, axis), axis, raw, axes[axis], idle=idle)
         found.append(Selector(conditions))
     return found
 
@@ -161,14 +164,18 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _condition(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> Condition:
+def _condition(
+    source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...], *, idle: bool = False
+) -> Condition:
     if isinstance(raw, list):
         if not raw:
             source.mistake(at, f"axis {quoted(axis)} has an empty list in {place_name(at[:2])}")
-        return Condition("=", tuple(_value(source, (*at, i), axis, item, values) for i, item in enumerate(raw)))
+        return Condition(
+            "=", tuple(_value(source, (*at, i), axis, item, values, idle=idle) for i, item in enumerate(raw))
+        )
     comparison = _COMPARISON.fullmatch(raw) if isinstance(raw, str) else None
     if comparison is None:
-        return Condition("=", (_value(source, at, axis, raw, values),))
+        return Condition("=", (_value(source, at, axis, raw, values, idle=idle),))
     op, text = comparison.groups()
     op = "=" if op == "==" else op
     if op in ORDERED and axis not in COUNTS:
@@ -178,10 +185,12 @@ def _condition(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisV
         if axis in COUNTS and isinstance(number, str):
             source.mistake(at, f"{quoted(raw)} in {place_name(at[:2])} does not compare with a whole number")
         return Condition(op, (number,))
-    return Condition(op, (_value(source, at, axis, number, values),))
+    return Condition(op, (_value(source, at, axis, number, values, idle=idle),))
 
 
-def _value(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> AxisValue:
+def _value(
+    source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...], *, idle: bool = False
+) -> AxisValue:
     """One value that a selector names, which must be one of the axis."""
     where = place_name(at[:2])
     value = on_off(raw) if axis == "hybrid" else raw
@@ -194,6 +203,8 @@ def _value(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue
             source.mistake(at, f'a value of axis {quoted(axis)} in {where} is a string: quote it, "{value}"')
         elif isinstance(value, str) and axis in COUNTS and value in map(str, values):
             source.mistake(at, f"axis {quoted(axis)} takes whole numbers: write {value} without quotes")
+        elif idle:
+            return value
         else:
             source.mistake(at, f"axis {quoted(axis)} has no value {quoted(value)}, in {where}{hint(value, values)}")
         return ""

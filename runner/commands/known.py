@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runner import expectations, filters, matrix, output, results
+from runner import expectations, filters, matrix, output
 from runner.commands.arguments import Filters, Json, MatrixFile
 from runner.errors import NothingSelected, UsageError
 from runner.matrix_document import ISSUE, PRODUCT_STATES
@@ -169,6 +169,8 @@ def _check_words(**words: str | None) -> None:
 
 def _rows(run: Path, chart: matrix.Matrix, texts: Sequence[str] | None) -> tuple[CellResult, ...]:
     """The results of a run that pass the filters; a note where some are not of cells of the matrix."""
+    from runner import results
+
     rows = results.read(run)
     wanted = [filters.parse(text, chart.axes) for text in texts or ()]
     found = tuple(

@@ -46,6 +46,11 @@ def region(entry: KnownIssue, chart: Matrix) -> AxisValues:
     return regions.of(entry.selector, chart.axes)
 
 
+def names_what_is_gone(condition: Condition, values: Sequence[AxisValue]) -> bool:
+    """Whether a condition lists a value that its axis does not have any more."""
+    return condition.op in ("=", "!=") and not set(condition.values).issubset(values)
+
+
 def fewest(
     must: Iterable[Mapping[str, AxisValue]], may: Iterable[Mapping[str, AxisValue]], chart: Matrix
 ) -> list[AxisValues]:

@@ -11,7 +11,7 @@ from runner.conditions import Condition, Selector
 from runner.errors import UsageError
 from runner.expectations import explains, gone
 from runner.known import judging
-from runner.known.entries import Change, fewest, inside, region, where
+from runner.known.entries import Change, fewest, inside, names_what_is_gone, region, where
 from runner.matrix import KnownIssue, Matrix
 from runner.model import AxisValue, CellResult, State
 from runner.nearest import hint, quoted
@@ -42,6 +42,9 @@ def prune(rows: Sequence[CellResult], chart: Matrix, *, today: date) -> Change:
         elif (narrowed := narrow(entry, spoken_of, chart, today)) is not None:
             fitted[i] = narrowed
             notes.append(f"{name} {_how_narrowed(entry, narrowed, spoken_of)}")
+        elif (left := replace(entry, selector=_kept(entry, region(entry, chart), chart))) != entry:
+            fitted[i] = (left,)
+            notes.append(f"{name} names values that no axis has: narrowed")
     return Change(fitted, notes=tuple(notes))
 
 
@@ -134,7 +137,12 @@ def _lifted(
 
 def _kept(entry: KnownIssue, axes: AxisValues, chart: Matrix) -> Selector:
     """The selector of these cells, with the entry's own words for an axis where they say the same."""
-    same = {axis: c for axis, c in entry.selector.conditions.items() if region(entry, chart)[axis] == axes[axis]}
+    before = region(entry, chart)
+    same = {
+        axis: condition
+        for axis, condition in entry.selector.conditions.items()
+        if before[axis] == axes[axis] and not names_what_is_gone(condition, chart.axes[axis])
+    }
     return Selector({**where(axes, chart).conditions, **same})
 
 

@@ -13,7 +13,7 @@ import yaml
 from runner.conditions import Condition
 from runner.errors import UsageError
 from runner.known import spelling
-from runner.known.entries import Change
+from runner.known.entries import Change, names_what_is_gone
 from runner.matrix import KnownIssue, Matrix
 
 Splice = tuple[int, int, str]
@@ -127,7 +127,8 @@ def _where(text: str, node: Any, old: KnownIssue, new: KnownIssue, chart: Matrix
     everything = Condition("!=", ())
     for axis in chart.axes:
         was, now = (entry.selector.conditions.get(axis, everything) for entry in (old, new))
-        if all(was.holds(value) == now.holds(value) for value in chart.axes[axis]):
+        same = all(was.holds(value) == now.holds(value) for value in chart.axes[axis])
+        if same and not names_what_is_gone(was, chart.axes[axis]):
             continue
         words = spelling.value([value for value in chart.axes[axis] if now.holds(value)], axis=axis)
         if axis in parts:

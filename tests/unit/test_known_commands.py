@@ -221,6 +221,30 @@ def test_prune_takes_out_what_matches_no_cell_any_more(here: Path, write, capsys
     assert main(["list"]) == 0
 
 
+def test_prune_takes_values_out_that_an_axis_does_not_have_any_more(here: Path, write, capsys) -> None:
+    write("", lambda c: c["arch"] == "sm90")
+    old = KNOWN.replace('"0.32.0"', '["0.10.0", "0.32.0"]').replace("arch: sm90", "arch: [sm90, sm70]")
+    gone = KNOWN.replace("sm90", "sm70").replace("known:\n", "").replace("org/1", "org/2")
+    (here / "matrix.yaml").write_text(tables.HEAD + old + gone + tables.TAIL)
+    assert main(["list"]) == 2
+    assert "axis 'vllm' has no value '0.10.0', in known issue 1" in capsys.readouterr().err
+    code, _, err = run("prune", "run", "--write", capsys=capsys)
+    assert code == 0
+    assert err.splitlines()[:2] == [
+        "known issue 1 (https://example.org/1) names values that no axis has: narrowed",
+        "known issue 2 (https://example.org/2) matches no cell: taken out",
+    ]
+    assert (here / "matrix.yaml").read_text() == tables.HEAD + KNOWN + tables.TAIL
+
+
+def test_what_is_no_value_at_all_stays_a_mistake(here: Path, write, capsys) -> None:
+    write("", lambda c: False)
+    (here / "matrix.yaml").write_text(tables.HEAD + KNOWN.replace("arch: sm90", 'spec_k: "3"') + tables.TAIL)
+    code, _, err = run("prune", "run", capsys=capsys)
+    assert code == 2
+    assert "matrix.yaml:22:37: axis 'spec_k' takes whole numbers: write 3 without quotes" in err
+
+
 def test_update_of_an_issue_that_is_not_there_names_the_nearest(write, capsys) -> None:
     write(KNOWN, lambda c: False)
     code, _, err = run("update", "run", "--issue", "https://example.org/2", capsys=capsys)
