@@ -74,7 +74,7 @@ def add(
     """Add entries for the product trouble of a run that no known issue covers: the fewest that say it exactly."""
     from runner.known import adding, review
 
-    file = review.opened(matrix_file or default_matrix())
+    file = review.opened(_to_change(matrix_file, write=write))
     unsaid = tuple(axis.strip() for words in leave_out or () for axis in words.split(","))
     for axis in unsaid:
         if axis not in file.chart.axes:
@@ -97,7 +97,7 @@ def update(
     """Fit the entries of one issue to a run: out of where it is over, into where it shows; and give them a new end."""
     from runner.known import entries, fitting, review
 
-    file = review.opened(matrix_file or default_matrix())
+    file = review.opened(_to_change(matrix_file, write=write))
     _check_words(owner=owner)
     end = entries.ends(until, file.chart)
     rows = _rows(run, file.chart, filter_)
@@ -116,7 +116,7 @@ def prune(run: Run, filter_: Filters = None, matrix_file: MatrixFile = None, wri
     """Take out entries that have expired or match no cell, and entries out of the cells where the run refutes them."""
     from runner.known import fitting, review
 
-    file = review.opened(matrix_file or default_matrix(), idle=True)
+    file = review.opened(_to_change(matrix_file, write=write), idle=True)
     rows = _rows(run, file.chart, filter_)
     change = fitting.prune(rows, file.chart, today=expectations.today())
     review.present(file, change, rows, today=expectations.today(), write=write)
@@ -140,7 +140,7 @@ def import_(
 
     if state.lower() not in PRODUCT_STATES:
         raise UsageError(f"--state: unknown state {quoted(state)}{hint(state, sorted(PRODUCT_STATES))}")
-    file = review.opened(matrix_file or default_matrix())
+    file = review.opened(_to_change(matrix_file, write=write))
     said = _said(file.chart, issue, because, owner, until, flaky=flaky)
     lines = deqp.read(list_file, otherwise=State(state.lower()))
     change = deqp.entries(lines, list_file, file.chart, said, today=expectations.today())
@@ -159,6 +159,14 @@ def _said(
     _check_words(issue=issue, because=because, owner=owner)
     end, after = entries.ends(until, chart)
     return adding.Said(issue=issue, because=because, owner=owner or "", until=end, after=after, flaky=flaky)
+
+
+def _to_change(matrix_file: Path | None, *, write: bool) -> Path:
+    """The matrix to change. The one that ships with the package is only looked at, unless somebody names it."""
+    path = matrix_file or default_matrix()
+    if write and matrix_file is None and path.is_absolute():
+        raise UsageError(f"there is no matrix.yaml here, and {path} is not written unasked: give --matrix FILE")
+    return path
 
 
 def _check_words(**words: str | None) -> None:

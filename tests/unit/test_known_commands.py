@@ -138,6 +138,16 @@ def test_a_disk_that_is_full_is_said_and_changes_nothing(here: Path, write, caps
     assert (here / "matrix.yaml").read_bytes() == before
 
 
+def test_the_matrix_that_is_shipped_is_not_written_unasked(here: Path, project: Path, write, capsys) -> None:
+    write("", lambda c: c["arch"] == "sm90")
+    (here / "matrix.yaml").unlink()
+    before = (project / "matrix.yaml").read_bytes()
+    code, _, err = run("add", "run", *NEW, "--write", capsys=capsys)
+    assert code == 2
+    assert "there is no matrix.yaml here" in err
+    assert (project / "matrix.yaml").read_bytes() == before
+
+
 def test_a_filter_takes_part_of_the_trouble(write, capsys) -> None:
     write("", lambda c: c["arch"] == "sm90")
     _, out, err = run("add", "run", *NEW, "--filter", "flash_attn,c64", capsys=capsys)
