@@ -12,6 +12,7 @@ from runner.known import judging
 from runner.known.entries import Change, fewest, inside, where
 from runner.matrix import KnownIssue, Matrix
 from runner.model import AxisValue, CellResult, How, State, Verdict
+from runner.reports.text import one_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,4 +89,6 @@ def _check(rows: Sequence[CellResult], chart: Matrix, change: Change, today: dat
     if wrong := judging.surprises(before, after):
         one = wrong[0]
         what = "passes" if one.verdict is Verdict.XPASS else f"ends as {one.verdict}"
-        raise UsageError(f"--any: the entries would speak of {one.id} too, which {what}: leave fewer axes out")
+        raise UsageError(
+            f"--any: the entries would speak of {one_line(one.id)} too, which {what}: leave fewer axes out"
+        )

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from runner import matrix, output, results
-from runner.errors import UsageError
+from runner.errors import MatrixError, UsageError
 from runner.known import judging, writing
 from runner.known.entries import Change, inside, region
 from runner.matrix import KnownIssue, Matrix
@@ -44,7 +44,10 @@ def present(file: File, change: Change, rows: Sequence[CellResult], *, today: da
         output.note(f"{file.path}: nothing to change")
         return
     text = writing.rewritten(file.text, change, file.chart)
-    chart = matrix.read(text, str(file.path))
+    try:
+        chart = matrix.read(text, str(file.path))
+    except MatrixError as error:
+        raise UsageError(f"with this change the matrix would not be taken, so nothing is written:\n{error}") from None
     _check(chart, change, file.chart)
     output.emit(diff(file.text, text, file.path).rstrip("\n"))
     output.note(_tally(change))

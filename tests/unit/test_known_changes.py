@@ -231,6 +231,18 @@ def test_prune_takes_out_an_entry_that_is_over_wherever_it_was_seen() -> None:
     assert (change.fitted, change.added) == ({0: ()}, ())
 
 
+@pytest.mark.parametrize(
+    ("where", "until"),
+    [({"arch": ["sm90", "cpu"], "backend": ["flashinfer"]}, None), ({"vllm": ["0.31.0", "0.32.0"]}, "0.31.0")],
+)
+def test_prune_leaves_no_rest_that_a_rule_excludes_or_that_is_behind_the_end(where: dict, until: str | None) -> None:
+    text = tables.text_of([issue(where, until=until)])
+    chart = tables.read(text)
+    change = fitting.prune(run_of(chart, lambda c: False, vllm=("0.31.0",), arch=("sm90",)), chart, today=TODAY)
+    assert change.fitted == {0: ()}
+    assert carried_out(text, change).known == ()
+
+
 def test_prune_takes_a_buffer_that_holds_out_of_an_entry() -> None:
     chart = chart_of(issue({"arch": ["sm90"]}, buffer=("paged_kv_indptr", "mask")))
     case = CaseResult(name="test_a", state=State.OVERFLOW, overflow=(overflow(), overflow(buffer="mask")))

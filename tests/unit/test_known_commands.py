@@ -16,7 +16,7 @@ from runner.cli import main
 from runner.known import deqp, overview, review
 from runner.model import State, Verdict
 from tests.unit import known_tables as tables
-from tests.unit.synthetic import cell
+from tests.unit.synthetic import cell, overflow, overflowed
 from tests.unit.test_known_changes import run_of
 
 NEW = ["--issue", "https://example.org/new", "--because", "so it is"]
@@ -160,6 +160,22 @@ def test_a_filter_takes_part_of_the_trouble(write, capsys) -> None:
 def test_without_anything_to_add_it_says_so(write, capsys) -> None:
     write("", lambda c: False)
     assert run("add", "run", *NEW, capsys=capsys) == (0, "", "matrix.yaml: nothing to change\n")
+
+
+def test_a_buffer_with_a_name_that_steers_a_terminal_is_told_and_not_written(here: Path, write, capsys) -> None:
+    write("", lambda c: False)
+    evil = overflowed("test_a", overflow(buffer="\x1b[2J: [x"))
+    rows = [
+        replace(row, state=State.OVERFLOW, cases=(evil,), overflow=evil.overflow) for row in results.read(here / "run")
+    ]
+    (here / "run/results.json").write_text(results.to_json(rows))
+    before = (here / "matrix.yaml").read_bytes()
+    code, out, err = run("add", "run", *NEW, "--write", capsys=capsys)
+    assert (code, out) == (2, "")
+    assert "with this change the matrix would not be taken, so nothing is written:" in err
+    assert "the control character" in err
+    assert "\x1b" not in err
+    assert (here / "matrix.yaml").read_bytes() == before
 
 
 def test_results_of_candidates_are_left_out_and_counted(here: Path, write, capsys) -> None:
