@@ -51,6 +51,17 @@ def names_what_is_gone(condition: Condition, values: Sequence[AxisValue]) -> boo
     return condition.op in ("=", "!=") and not set(condition.values).issubset(values)
 
 
+def reworded(entry: KnownIssue, axes: AxisValues, chart: Matrix) -> Selector:
+    """The selector of these cells, with the entry's own words for an axis where they say the same."""
+    before = region(entry, chart)
+    same = {
+        axis: condition
+        for axis, condition in entry.selector.conditions.items()
+        if before[axis] == axes[axis] and not names_what_is_gone(condition, chart.axes[axis])
+    }
+    return Selector({**where(axes, chart).conditions, **same})
+
+
 def fewest(
     must: Iterable[Mapping[str, AxisValue]], may: Iterable[Mapping[str, AxisValue]], chart: Matrix
 ) -> list[AxisValues]:
