@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from runner import (
     __version__,
     candidates,
     dispatch,
+    expectations,
     journal,
     matrix,
     outcome,
@@ -59,7 +59,9 @@ def run(options: RunOptions) -> int:
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = planned(cells, on, options.evidence, options.seed)
+    counting = chart.known if options.known and not options.known_crashes else ()
+    skip = expectations.unwanted(counting, expectations.today())
+    plan = planned(cells, on, options.evidence, options.seed).skipping(skip)
     directory = rundir.create(options.out)
     chart = candidates.keep(chart, directory.path)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
@@ -155,7 +157,7 @@ def _lacking(run_directory: Path, rows: Sequence[CellResult]) -> bool:
     """Whether the run was to have devices, and cells were skipped for want of one."""
     if not (run_directory / rundir.ASKED).exists() or not rundir.asked(run_directory).options.require_device:
         return False
-    return any(row.state is State.SKIPPED and not row.cases for row in rows)
+    return any(row.state is State.SKIPPED and not row.cases and not row.known for row in rows)
 
 
 def overflows(run_directories: Sequence[Path]) -> int:
@@ -241,7 +243,7 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"
 
-    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=datetime.now(UTC).date())
+    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=expectations.today())
 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:
