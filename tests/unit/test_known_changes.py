@@ -169,6 +169,15 @@ def test_one_pattern_is_one_entry_that_says_all_but_the_axes_it_does_not_depend_
     assert (entry.buffer, entry.how, entry.state) == (("paged_kv_indptr",), (How.RAISED,), State.OVERFLOW)
 
 
+def test_cells_that_a_rule_excludes_make_patterns_fewer_and_none_of_their_own() -> None:
+    """All archs but cpu with flashinfer are two patterns; with what cannot run anyway they are one."""
+    chart = chart_of()
+    rows = run_of(chart, lambda c: c["vllm"] == "0.31.0")
+    assert {row.axes["vllm"] for row in rows if row.state is State.UNSUPPORTED} == {"0.31.0", "0.32.0"}
+    (entry,) = adding.add(rows, chart, SAID, today=TODAY).added
+    assert where_of(entry) == {"vllm": ["0.31.0"], "kv_dtype": ["auto"]}
+
+
 def test_an_axis_is_left_out_where_one_asks_for_it_and_nothing_contradicts() -> None:
     chart = chart_of()
     rows = run_of(chart, lambda c: c["arch"] == "sm90", vllm=("0.32.0",))
