@@ -32,9 +32,7 @@ def update(
     """
     if not any(entry.issue == issue for entry in chart.known):
         links = dict.fromkeys(entry.issue for entry in chart.known)
-        raise UsageError(
-            f"no known issue has the link {quoted(issue)}{hint(issue, links)}: `runner known list` has all"
-        )
+        raise UsageError(f"no known issue has the link {quoted(issue)}{hint(issue, links)} (see `runner known list`)")
     rows = inside(rows, chart)
     fitted: dict[int, tuple[KnownIssue, ...]] = {}
     mine = []
