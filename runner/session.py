@@ -24,6 +24,7 @@ from runner import (
 )
 from runner import plan as planning
 from runner.engines.base import Engine
+from runner.history import index
 from runner.logs import LogStore
 from runner.machine import choose, default_jobs, facts_of, open_engine
 from runner.model import (
@@ -128,6 +129,7 @@ def _carry_out(run: _Run) -> int:
     _show(rows, code, path, as_json=options.json)
     if stop.requested:
         output.note(f"to go on: runner resume {shlex.quote(str(path))}")
+    index.remember(path, rows, run.display.note)
     return code
 
 
@@ -139,7 +141,7 @@ def _last(path: Path) -> dict[str, CellOutcome]:
 
 def report(run_directory: Path, *, json: bool) -> int:
     """Show a run again and write its reports anew."""
-    rows = _read(run_directory)
+    rows = read_run(run_directory)
     code = outcome.exit_code(row.verdict for row in rows)
     if run_directory.is_dir():
         files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
@@ -149,12 +151,12 @@ def report(run_directory: Path, *, json: bool) -> int:
 
 def overflows(run_directories: Sequence[Path]) -> int:
     """Print the tables of which overflow exists where; of a cell in several runs, the last one counts."""
-    rows = {row.id: row for directory in run_directories for row in _read(directory)}
+    rows = {row.id: row for directory in run_directories for row in read_run(directory)}
     output.emit(overflow_tables.render(tuple(rows.values())).rstrip())
     return 0
 
 
-def _read(run_directory: Path) -> Sequence[CellResult]:
+def read_run(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run: from their file, or where it was killed from its journal."""
     if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
         return results.read(run_directory)
