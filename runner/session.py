@@ -160,13 +160,16 @@ def read_run(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run: from their file, or where it was killed from its journal."""
     if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
         return results.read(run_directory)
+    return judged(run_directory)
+
+
+def judged(run_directory: Path) -> Sequence[CellResult]:
+    """The results of a run made anew from its journal; the known issues count as of today."""
     plan = planning.from_json((run_directory / PLAN).read_bytes())
-    events = journal.read(run_directory / EVENTS)
-    naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
+    asked = rundir.asked(run_directory).options
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
-    judge = _judge(chart, default_matrix(), known=not naked)
-    last = {event.outcome.cell.id: event.outcome for event in events if isinstance(event, CellFinished)}
-    return judge(plan.planned, last.values())
+    judge = _judge(chart, asked.matrix, known=asked.known, seed=asked.seed)
+    return judge(plan.planned, _last(run_directory).values())
 
 
 class _Watch:

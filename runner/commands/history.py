@@ -34,6 +34,7 @@ FOLDER = Path("runs")
 def add_to(app: typer.Typer) -> None:
     app.command()(history)
     app.command()(trend)
+    app.command()(merge)
 
 
 def history(
@@ -171,3 +172,13 @@ def _summary(opened: "History", *, as_json: bool) -> None:
 
 def _emit(data: object) -> None:
     output.emit(json.dumps(data, indent=1))
+
+
+def merge(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new run directory.")],
+    run_directories: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Whole run directories.")],
+) -> None:
+    """Join runs of several machines or shards into one; results that disagree are refused and named."""
+    from runner import merge as joining
+
+    raise typer.Exit(joining.merge(out, run_directories))

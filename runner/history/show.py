@@ -40,8 +40,8 @@ def rate_words(rate: Rate) -> str:
     """`flaky: bad 3 of 10 times (30 %, 95 % interval 11 to 60 %), emulated`."""
     low, high = rate.interval
     return (
-        f"{'flaky: ' if rate.flaky else ''}bad {rate.bad:,} of {rate.of:,} times ({100 * rate.rate:.0f} %, 95 % interval "
-        f"{100 * low:.0f} to {100 * high:.0f} %), {rate.evidence.value}"
+        f"{'flaky: ' if rate.flaky else ''}bad {rate.bad:,} of {rate.of:,} times ({100 * rate.rate:.0f} %, "
+        f"95 % interval {100 * low:.0f} to {100 * high:.0f} %), {rate.evidence.value}"
     )
 
 
