@@ -53,8 +53,12 @@ Judge = Callable[[Sequence[planning.Planned], Iterable[CellOutcome]], tuple[Cell
 """Results of planned cells from raw outcomes, known issues applied."""
 
 
-def run(options: RunOptions) -> int:
-    """Run what was asked and say how it went."""
+Show = Callable[..., None]
+"""Tells how a run went, as `_show` does."""
+
+
+def run(options: RunOptions, *, show: Show | None = None) -> int:
+    """Run what was asked and say how it went, or have `show` say it."""
     chart = candidates.joined(matrix.load(options.matrix), options.candidates)
     cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
@@ -70,7 +74,7 @@ def run(options: RunOptions) -> int:
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
     rundir.keep(directory, options)  # last: a directory that has it can be gone on with
     rundir.link_latest(directory)
-    return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
+    return _carry_out(_Run(options, chart, on, plan, directory, display, judge, show or _show))
 
 
 def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int, limit_s: float | None = None) -> int:
@@ -88,7 +92,7 @@ def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int,
     plan = replace(planning.from_json((run_directory / PLAN).read_bytes()), seed=options.seed)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
     directory = rundir.RunDirectory(asked.run_id, run_directory)
-    return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
+    return _carry_out(_Run(options, chart, on, plan, directory, display, judge, _show))
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class _Run:
     directory: rundir.RunDirectory
     display: progress.Display
     judge: Judge
+    show: Show
 
 
 def _carry_out(run: _Run) -> int:
@@ -126,7 +131,7 @@ def _carry_out(run: _Run) -> int:
             (row.verdict for row in rows), interrupted=stop.requested and not stop.late, stopped_early=stop.late
         )
         files.write(path, rows, exit_code=code, title=run.directory.run_id)
-    _show(rows, code, path, as_json=options.json)
+    run.show(rows, code, path, as_json=options.json)
     if stop.requested:
         output.note(f"to go on: runner resume {shlex.quote(str(path))}")
     index.remember(path, rows, run.display.note)

@@ -11,9 +11,10 @@ import typer
 
 from runner import output
 from runner.commands import arguments
-from runner.commands.arguments import Json, MatrixFile
+from runner.commands.arguments import Engine, Json, MatrixFile, Seed, counted, seconds
 from runner.errors import NothingSelected, UsageError
 from runner.model import AxisValue, How
+from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, default_matrix
 
 if TYPE_CHECKING:
     from runner.history.store import History
@@ -35,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(history)
     app.command()(trend)
     app.command()(merge)
+    app.command()(bisect)
 
 
 def history(
@@ -82,12 +84,12 @@ def trend(
     """Show how verdicts went over runs, days or releases; the flakiest and slowest cells, and the oldest evidence."""
     from rich.console import Group
 
-    from runner.history import questions, show, story, trends
+    from runner.history import index, questions, show, story, trends
 
     if by not in {way.value for way in trends.By}:
         raise UsageError(f"--by {by}: write run, day or release")
     with _opened(history_file, runs) as opened:
-        newest = [entry.run_id for entry in opened.runs()][-last:]
+        newest = [entry.run_id for entry in opened.runs() if Path(entry.path).parent.name != index.BISECTS][-last:]
         totals = [one for one in opened.totals() if one.run_id in set(newest)]
         records = opened.records(runs=newest)
     if not newest:
@@ -134,7 +136,7 @@ def _opened(file: Path | None, runs: Path, *, rebuild: bool = False) -> "Iterato
     from runner.history import index, store
     from runner.session import read_run
 
-    if not runs.is_dir() and runs != FOLDER:
+    if not runs.is_dir() and runs != FOLDER and not runs.is_relative_to(".runner"):
         raise UsageError(f"{runs}: no such folder: --runs names the one that has the run directories")
     with store.opened(file or index.default_file()) as opened:
         (index.rebuild if rebuild else index.catch_up)(opened, runs, read_run, output.note)
@@ -182,3 +184,62 @@ def merge(
     from runner import merge as joining
 
     raise typer.Exit(joining.merge(out, run_directories))
+
+
+def bisect(
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell; its release does not matter.")],
+    good: Annotated[str, typer.Option("--good", metavar="VERSION", help="One at which the cell is good.")],
+    bad: Annotated[str, typer.Option("--bad", metavar="VERSION", help="One at which it is bad.")],
+    over: Annotated[
+        str, typer.Option("--over", metavar="PACKAGE", help="Versions of this package, over the cell's own release.")
+    ] = "",
+    among: Annotated[
+        str, typer.Option("--among", metavar="V,V,...", help="With --over: the versions, oldest first.")
+    ] = "",
+    buffer: Buffer = "",
+    how: HowIt = None,
+    matrix_file: MatrixFile = None,
+    engine: Engine = EngineName.AUTO,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=seconds, help="For one cell.")
+    ] = DEFAULT_TIMEOUT_S,
+    seed: Seed = 0,
+    history_file: HistoryFile = None,
+    runs: Runs = FOLDER,
+    as_json: Json = False,
+    quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
+) -> None:
+    """Find the release, or the version of a package, since which a cell is bad; what has a result is not run again."""
+    from runner import bisect as search
+    from runner import packages
+    from runner.history import index, questions
+
+    if among and not over:
+        raise UsageError("--among names versions of a package: say which one with --over")
+    file = matrix_file or default_matrix()
+    chart = arguments.chart(file, None)
+    options = RunOptions(
+        matrix=file, engine=engine, timeout_s=timeout, seed=seed, jobs=1, known=False, verbosity=-quiet
+    )
+    # With another version of a package a release is no longer that release: what is found stays out of its history.
+    folder = packages.FOLDER / "runs" if over else runs / index.BISECTS
+    with _opened(packages.FOLDER / index.FILE if over else history_file, folder if over else runs) as opened:
+        axes = _axes(cell, opened, chart)
+        if over:
+            points, backwards = search.over_versions(chart, file, axes, over, among, good, bad)
+        else:
+            points, backwards = search.over_releases(chart, file, axes, good, bad)
+        work = search.Bisection(
+            history=opened,
+            options=options,
+            symptom=questions.Symptom(buffer, how.value if how else ""),
+            folder=folder,
+            tell=output.note if as_json else output.emit,
+        )
+        try:
+            answer = search.run(points, work, over or "release", backwards=backwards)
+        except KeyboardInterrupt:
+            output.note("interrupted; to go on: the same command again, what has a result is not run again")
+            raise
+    _emit(search.as_json(answer)) if as_json else output.emit("\n".join(["", *search.lines(answer)]))
+    raise typer.Exit(0 if answer.exact else 3)

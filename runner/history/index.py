@@ -18,6 +18,8 @@ from runner.model import CellResult
 FILE = "history.sqlite"
 VARIABLE = "ATTNMATRIX_HISTORY"
 """Names the file of the history, for runs wherever their directories are."""
+BISECTS = "bisect"
+"""The folder, beside them, of the runs of single cells that bisects make: in the history, and in no trend."""
 SOURCES = (results.NAME, "events.jsonl")
 """What a run's results are read from: the second where the run was killed before it wrote the first."""
 
@@ -58,7 +60,7 @@ def catch_up(history: History, folder: Path, read: Read, say: Say) -> None:
     """
     there = {entry.run_id: entry for entry in history.runs()}
     seen = set()
-    for run in sorted(folder.glob("*/")):
+    for run in sorted([*folder.glob("*/"), *folder.glob(f"{BISECTS}/*/")]):
         if run.is_symlink() or not any((run / name).is_file() for name in SOURCES):
             continue
         try:
@@ -72,8 +74,8 @@ def catch_up(history: History, folder: Path, read: Read, say: Say) -> None:
 
 def rebuild(history: History, folder: Path, read: Read, say: Say) -> None:
     """Make the history anew from the folder, and from the directories elsewhere that it knows of."""
-    inside = folder.absolute()
-    elsewhere = [Path(entry.path) for entry in history.runs() if Path(entry.path).parent != inside]
+    inside = {folder.absolute(), folder.absolute() / BISECTS}
+    elsewhere = [Path(entry.path) for entry in history.runs() if Path(entry.path).parent not in inside]
     history.forget()
     catch_up(history, folder, read, say)
     for run in elsewhere:

@@ -16,7 +16,7 @@ from runner.history.story import Line, Story
 from runner.history.trends import Pace, Point
 from runner.model import Evidence, Fault
 from runner.outcome import VERDICT_ORDER
-from runner.reports.text import count, one_line
+from runner.reports.text import count, one_line, plain
 
 _UNITS = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
@@ -54,10 +54,9 @@ def age(seconds: float) -> str:
 
 
 def changes(changed: Mapping[str, tuple[str, str]]) -> str:
-    """`flashinfer 0.6.1 -> 0.7.2; decode_kernel native -> xqa`."""
-    return "; ".join(
-        f"{name} {one_line(a, 60) or '(none)'} -> {one_line(b, 60) or '(none)'}" for name, (a, b) in changed.items()
-    )
+    """`flashinfer 0.6.1 -> 0.7.2; resolved draft_mask False -> True`."""
+    shown = {name: [one_line(value, 60) or "(none)" for value in values] for name, values in changed.items()}
+    return "; ".join(f"{one_line(name, 60)} {' -> '.join(values)}" for name, values in shown.items())
 
 
 def points(found: Sequence[Point]) -> RenderableType:
@@ -181,4 +180,4 @@ def _table(*heads: str | Text) -> Table:
 
 
 def _text(text: str) -> RenderableType:
-    return Padding(Text(text), (0, 0, 0, 2), expand=False)
+    return Padding(Text(plain(text)), (0, 0, 0, 2), expand=False)
