@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from runner.bisect_search import Word
 from runner.engines.base import CannotStart
 from runner.engines.fake import FakeEngine, FakeWorker, Step
 from runner.errors import MachineError, UsageError
-from runner.messages import Case, Done
-from runner.model import Batch, How, Order, Overflow, State
+from runner.messages import BatchBody, Case, Done, OverflowBody
+from runner.model import How, Order, State
 from runner.options import EngineName, Machine
 
 
@@ -90,14 +90,14 @@ def engine(many: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 def bad_since(release: str, *, buffer: str = "", state: State = State.FAIL) -> Callable[[str, float], Iterable[Step]]:
     def play(cell: str, _timeout_s: float) -> Iterable[Step]:
         bad = RELEASES.index(cell.split("-")[0]) >= RELEASES.index(release)
-        return saying(cell, state if bad else State.PASS, ("always", buffer) if bad else ("always",) if buffer else ())
+        return saying(cell, state if bad else State.PASS, ["always", *([buffer] if bad else [])] if buffer else [])
 
     return play
 
 
-def saying(cell: str, state: State, buffers: tuple[str, ...] = ()) -> Iterable[Step]:
-    batch = Batch(query_lens=(1,), seq_lens=(1,))
-    over = tuple(Overflow(buffer=b, required=2, allocated=1, how=How.SHORT, batch=batch) for b in buffers if b)
+def saying(cell: str, state: State, buffers: Sequence[str] = ()) -> Iterable[Step]:
+    batch = BatchBody(query_lens=(1,), seq_lens=(1,))
+    over = tuple(OverflowBody(buffer=b, required=2, allocated=1, how=How.SHORT, batch=batch) for b in buffers)
     case = Case(
         cell=cell, name="test_x", state=State.OVERFLOW if over else state, message="", duration_s=0.0, overflow=over
     )
@@ -143,10 +143,9 @@ def test_a_result_of_other_cases_or_another_seed_is_not_taken(
     once = len(ran(engine))
     assert asked("--seed", "3") == 0
     assert len(ran(engine)) == 2 * once
+    others = {"cases_digest": "dddd"}
     for module in (session, bisect):
-        monkeypatch.setattr(
-            module, "facts_of", lambda chart: lambda order: {**facts(chart, order), "cases_digest": "d"}
-        )
+        monkeypatch.setattr(module, "facts_of", lambda chart: lambda order: {**facts(chart, order), **others})
     assert asked() == 0
     assert len(ran(engine)) == 3 * once
 
@@ -278,12 +277,8 @@ def test_a_matrix_with_another_version_keeps_everything_else(many: None) -> None
     assert {n: s for n, s in after.environments.items() if n != "0.32.0"} == {
         n: s for n, s in before.environments.items() if n != "0.32.0"
     }
-    assert (after.axes, after.loads, after.rules, after.known) == (
-        before.axes,
-        before.loads,
-        before.rules,
-        before.known,
-    )
+    for name in ("axes", "loads", "rules", "known", "defaults", "tiers"):
+        assert getattr(after, name) == getattr(before, name)
 
 
 PIP = """import sys
