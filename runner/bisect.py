@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner import expand, matrix, packages, session
 from runner import plan as planning
+from runner import session
+from runner.bisect_points import Point
 from runner.bisect_search import Turn, Word, search
 from runner.errors import EnvironmentBroken, MachineError, UsageError
 from runner.history import index, questions, show, story
@@ -21,22 +22,12 @@ from runner.history.questions import Symptom
 from runner.history.records import Record
 from runner.history.store import History
 from runner.machine import choose, facts_of
-from runner.model import Cell, CellResult, State
+from runner.model import CellResult, State
 from runner.options import RunOptions
 from runner.reports.text import one_line
 
 INTERRUPTED = 130
 _WORDS = {True: Word.BAD, False: Word.GOOD, None: Word.UNKNOWN}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
-    """One place on the line: its name, and the matrix in which the cell is judged there."""
-
-    name: str
-    file: Path
-    chart: matrix.Matrix
-    cell: Cell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +60,7 @@ class Answer:
     bad: Step
     between: tuple[str, ...]
     backwards: bool
+    symptom: Symptom
 
     @property
     def exact(self) -> bool:
@@ -153,55 +145,6 @@ def _directory(folder: Path, point: str) -> Path:
     return folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{name}-{secrets.token_hex(2)}"
 
 
-def over_releases(
-    chart: matrix.Matrix, file: Path, axes: dict[str, Any], good: str, bad: str
-) -> tuple[list[Point], bool]:
-    """The releases from the good one to the bad one, and whether that is backwards in time."""
-    releases = [str(value) for value in chart.axes["vllm"]]
-    for name in (good, bad):
-        if name not in releases:
-            raise UsageError(f"{name}: is no release of the matrix, which has {', '.join(releases)}")
-    names, backwards = between(releases, good, bad)
-    return [Point(name=n, file=file, chart=chart, cell=cell_at(chart, {**axes, "vllm": n})) for n in names], backwards
-
-
-def over_versions(
-    chart: matrix.Matrix, file: Path, axes: dict[str, Any], package: str, among: str, good: str, bad: str
-) -> tuple[list[Point], bool]:
-    """The versions of a package from the good one to the bad one, each over the cell's own release."""
-    release = str(axes["vllm"])
-    if release not in chart.environments:
-        raise UsageError(f"--over {package}: {release} is no release of the matrix: name a cell of one")
-    cell = cell_at(chart, axes)
-    versions = [one.strip() for one in among.split(",")] if among else packages.available(package)
-    for name in (good, bad):
-        if name not in versions:
-            raise UsageError(f"{package} {name}: is none of {', '.join(versions[-20:])}: name one of them")
-    names, backwards = between(versions, good, bad)
-    points = []
-    for name in names:
-        made = packages.matrix_with(file, release, package, name)
-        points.append(Point(name=name, file=made, chart=matrix.load(made), cell=cell))
-    return points, backwards
-
-
-def between(names: Sequence[str], good: str, bad: str) -> tuple[list[str], bool]:
-    """The names from the good one to the bad one, and whether that is against their order."""
-    if good == bad:
-        raise UsageError(f"--good and --bad are both {good}: name two between which it changed")
-    start, end = names.index(good), names.index(bad)
-    return (list(names[start : end + 1]), False) if start < end else (list(names[end : start + 1])[::-1], True)
-
-
-def cell_at(chart: matrix.Matrix, axes: dict[str, Any]) -> Cell:
-    """The cell with these values; UsageError where the matrix has no such one."""
-    for axis, value in axes.items():
-        if value not in chart.axes.get(axis, ()):
-            raise UsageError(f"the matrix has no {axis} {value}: name a cell of it, as `runner list` prints them")
-    (cell,) = expand.cells(chart, {axis: (axes[axis],) for axis in chart.axes})
-    return cell
-
-
 def run(points: Sequence[Point], work: Bisection, what: str, *, backwards: bool) -> Answer:
     """The answer; UsageError where the good end is not good, or the bad one not bad."""
     work.tell(f"{what}: {len(points)} from {points[0].name} to {points[-1].name}; bad is: {work.symptom}")
@@ -215,6 +158,7 @@ def run(points: Sequence[Point], work: Bisection, what: str, *, backwards: bool)
         bad=work.steps[points[turn.bad].name],
         between=tuple(points[place].name for place in turn.unknown),
         backwards=backwards,
+        symptom=work.symptom,
     )
 
 
@@ -252,7 +196,7 @@ def lines(answer: Answer) -> list[str]:
     changed = questions.changed(old.record, new.record)
     found.append(f"changed: {show.changes(changed) or 'nothing that is recorded'}")
     found.append(f"how: {one_line(bad.record.found, 200)} ({bad.record.evidence.value})")
-    if bad.record.reason:
+    if bad.record.reason and answer.symptom == Symptom():  # else it may be about another buffer
         found.append(f"     {one_line(bad.record.reason, 300)}")
     return found
 

@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments
+from runner.commands import arguments, bisect
 from runner.commands import history as history_commands
 from runner.commands.arguments import (
     Address,
@@ -52,6 +52,7 @@ env = typer.Typer(
 )
 app.add_typer(env, name="env")
 history_commands.add_to(app)
+bisect.add_to(app)
 
 
 @app.callback(invoke_without_command=True)

@@ -171,10 +171,19 @@ def read_run(run_directory: Path) -> Sequence[CellResult]:
 def judged(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run made anew from its journal; the known issues count as of today."""
     plan = planning.from_json((run_directory / PLAN).read_bytes())
-    asked = rundir.asked(run_directory).options
+    asked = _asked(run_directory)
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     judge = _judge(chart, asked.matrix, known=asked.known, seed=asked.seed)
     return judge(plan.planned, _last(run_directory).values())
+
+
+def _asked(run_directory: Path) -> RunOptions:
+    """What the run was asked for; of one from before that was kept, what its journal says of it."""
+    if (run_directory / rundir.ASKED).exists():
+        return rundir.asked(run_directory).options
+    events = journal.read(run_directory / EVENTS)
+    naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
+    return RunOptions(matrix=default_matrix(), known=not naked)
 
 
 class _Watch:

@@ -1,4 +1,4 @@
-"""`runner history`, `trend`, `merge` and `bisect`: what runs say together."""
+"""`runner history`, `runner trend` and `runner merge`: what runs say together."""
 
 import json
 from collections.abc import Iterator
@@ -11,10 +11,9 @@ import typer
 
 from runner import output
 from runner.commands import arguments
-from runner.commands.arguments import Engine, Json, MatrixFile, Seed, counted, seconds
+from runner.commands.arguments import Json, MatrixFile
 from runner.errors import NothingSelected, UsageError
 from runner.model import AxisValue, How
-from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, default_matrix
 
 if TYPE_CHECKING:
     from runner.history.store import History
@@ -36,7 +35,6 @@ def add_to(app: typer.Typer) -> None:
     app.command()(history)
     app.command()(trend)
     app.command()(merge)
-    app.command()(bisect)
 
 
 def history(
@@ -57,7 +55,7 @@ def history(
     from runner.history import index, questions, show, story
     from runner.session import read_run
 
-    with _opened(history_file, runs, rebuild=rebuild) as opened:
+    with opened_with(history_file, runs, rebuild=rebuild) as opened:
         for run in add or ():
             output.note(f"{run}: {index.add(opened, run, read_run):,} cells")
         if cell is None:
@@ -66,10 +64,10 @@ def history(
         chart = arguments.chart(matrix_file, None)
         symptom = questions.Symptom(buffer, how.value if how else "")
         releases = tuple(map(str, chart.axes["vllm"]))
-        found = story.tell(opened, cell, _axes(cell, opened, chart), releases, symptom, datetime.now(UTC))
+        found = story.tell(opened, cell, axes_of(cell, opened, chart), releases, symptom, datetime.now(UTC))
         if not found.results and not found.lines:
             raise NothingSelected(f"{cell}: no run has a result of it: `runner --filter {cell}` makes one")
-    _emit(story.as_json(found)) if as_json else output.emit_rich(show.story(found, limit))
+    emit_json(story.as_json(found)) if as_json else output.emit_rich(show.story(found, limit))
 
 
 def trend(
@@ -88,7 +86,7 @@ def trend(
 
     if by not in {way.value for way in trends.By}:
         raise UsageError(f"--by {by}: write run, day or release")
-    with _opened(history_file, runs) as opened:
+    with opened_with(history_file, runs) as opened:
         newest = [entry.run_id for entry in opened.runs() if Path(entry.path).parent.name != index.BISECTS][-last:]
         totals = [one for one in opened.totals() if one.run_id in set(newest)]
         records = opened.records(runs=newest)
@@ -106,7 +104,7 @@ def trend(
     now = datetime.now(UTC)
     aged = [(one, questions.age_s(one, now)) for one in questions.newest_of_each(records)[:top]]
     if as_json:
-        _emit(
+        emit_json(
             {
                 "by": by,
                 "points": [
@@ -131,7 +129,7 @@ def _by_flakiness(rate: Any) -> tuple[float, str]:
 
 
 @contextmanager
-def _opened(file: Path | None, runs: Path, *, rebuild: bool = False) -> "Iterator[History]":
+def opened_with(file: Path | None, runs: Path, *, rebuild: bool = False) -> "Iterator[History]":
     """The history with every run of the folder in it."""
     from runner.history import index, store
     from runner.session import read_run
@@ -143,7 +141,7 @@ def _opened(file: Path | None, runs: Path, *, rebuild: bool = False) -> "Iterato
         yield opened
 
 
-def _axes(cell: str, opened: "History", chart: "Matrix") -> dict[str, AxisValue]:
+def axes_of(cell: str, opened: "History", chart: "Matrix") -> dict[str, AxisValue]:
     """Of a cell that the history or the matrix has; NothingSelected names the nearest one."""
     from runner import select
 
@@ -159,7 +157,7 @@ def _summary(opened: "History", *, as_json: bool) -> None:
     """What is in the history, and what to ask it."""
     entries, cells = opened.runs(), len(opened.axes())
     if as_json:
-        _emit(
+        emit_json(
             {
                 "runs": [{"run_id": e.run_id, "path": e.path, "started_at": e.started_at} for e in entries],
                 "cells": cells,
@@ -172,7 +170,7 @@ def _summary(opened: "History", *, as_json: bool) -> None:
     output.note("next: runner history CELL, runner trend")
 
 
-def _emit(data: object) -> None:
+def emit_json(data: object) -> None:
     output.emit(json.dumps(data, indent=1))
 
 
@@ -184,62 +182,3 @@ def merge(
     from runner import merge as joining
 
     raise typer.Exit(joining.merge(out, run_directories))
-
-
-def bisect(
-    cell: Annotated[str, typer.Argument(metavar="CELL", help="The id of a cell; its release does not matter.")],
-    good: Annotated[str, typer.Option("--good", metavar="VERSION", help="One at which the cell is good.")],
-    bad: Annotated[str, typer.Option("--bad", metavar="VERSION", help="One at which it is bad.")],
-    over: Annotated[
-        str, typer.Option("--over", metavar="PACKAGE", help="Versions of this package, over the cell's own release.")
-    ] = "",
-    among: Annotated[
-        str, typer.Option("--among", metavar="V,V,...", help="With --over: the versions, oldest first.")
-    ] = "",
-    buffer: Buffer = "",
-    how: HowIt = None,
-    matrix_file: MatrixFile = None,
-    engine: Engine = EngineName.AUTO,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=seconds, help="For one cell.")
-    ] = DEFAULT_TIMEOUT_S,
-    seed: Seed = 0,
-    history_file: HistoryFile = None,
-    runs: Runs = FOLDER,
-    as_json: Json = False,
-    quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
-) -> None:
-    """Find the release, or the version of a package, since which a cell is bad; what has a result is not run again."""
-    from runner import bisect as search
-    from runner import packages
-    from runner.history import index, questions
-
-    if among and not over:
-        raise UsageError("--among names versions of a package: say which one with --over")
-    file = matrix_file or default_matrix()
-    chart = arguments.chart(file, None)
-    options = RunOptions(
-        matrix=file, engine=engine, timeout_s=timeout, seed=seed, jobs=1, known=False, verbosity=-quiet
-    )
-    # With another version of a package a release is no longer that release: what is found stays out of its history.
-    folder = packages.FOLDER / "runs" if over else runs / index.BISECTS
-    with _opened(packages.FOLDER / index.FILE if over else history_file, folder if over else runs) as opened:
-        axes = _axes(cell, opened, chart)
-        if over:
-            points, backwards = search.over_versions(chart, file, axes, over, among, good, bad)
-        else:
-            points, backwards = search.over_releases(chart, file, axes, good, bad)
-        work = search.Bisection(
-            history=opened,
-            options=options,
-            symptom=questions.Symptom(buffer, how.value if how else ""),
-            folder=folder,
-            tell=output.note if as_json else output.emit,
-        )
-        try:
-            answer = search.run(points, work, over or "release", backwards=backwards)
-        except KeyboardInterrupt:
-            output.note("interrupted; to go on: the same command again, what has a result is not run again")
-            raise
-    _emit(search.as_json(answer)) if as_json else output.emit("\n".join(["", *search.lines(answer)]))
-    raise typer.Exit(0 if answer.exact else 3)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import bisect, bisect_search, cli, matrix, packages, session
+from runner import bisect, bisect_points, bisect_search, cli, matrix, packages, session
 from runner.bisect_search import Word
 from runner.engines.base import CannotStart
 from runner.engines.fake import FakeEngine, FakeWorker, Step
@@ -64,8 +64,9 @@ def many(small_text: str, in_small: Callable, monkeypatch: pytest.MonkeyPatch) -
     head, rest = text.split("environments:\n")
     in_small()
     Path("matrix.yaml").write_text(f"{head}environments:\n{environments}\nrules:{rest.split('rules:')[1]}")
-    for module in (session, bisect):
+    for module in (session, bisect, bisect_points):
         monkeypatch.setattr(module, "choose", lambda *_: Machine(engine=EngineName.LOCAL, why="as asked"))
+    for module in (session, bisect):
         monkeypatch.setattr(module, "facts_of", lambda chart: lambda order: facts(chart, order))
 
 
@@ -298,3 +299,13 @@ def test_pip_says_which_versions_there_are(tmp_path: Path, monkeypatch: pytest.M
         packages.available("nothing")
     with pytest.raises(UsageError, match="is no name of a package"):
         packages.available("--index-url=x")
+
+
+def test_versions_of_a_package_are_not_laid_over_what_a_device_has(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would all be judged in the one environment that is there."""
+    gpu = Machine(engine=EngineName.LOCAL, why="as asked", elsewhere={"sm90": 1})
+    monkeypatch.setattr(bisect_points, "choose", lambda *_: gpu)
+    assert asked("--over", "flashinfer-python", "--among", "0.6.1,0.6.2", good="0.6.1", bad="0.6.2") == 2
+    assert "sm90 is a device here" in capsys.readouterr().err
