@@ -49,12 +49,16 @@ class Part:
     candidates: tuple[Candidate, ...]
     planned: tuple[Planned, ...]
     outcomes: tuple[CellOutcome, ...]
+    finished: bool
+    """Whether it came to its end; else it was killed, or is at it still."""
     sources: tuple[tuple[str, tuple[str, ...]], ...]
     """Ids of the runs that it stands for, and their machines: its own, or of a merged one those it was made of."""
 
 
 def merge(out: Path, runs: Sequence[Path]) -> int:
     """Write the new run directory and say what is in it; UsageError where the runs do not belong together."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UsageError(f"{out}: is there already: what is merged needs a directory of its own, name another one")
     parts = sorted((read(run) for run in runs), key=lambda part: (part.asked.run_id, str(part.path)))
     first = parts[0]
     _check(parts)
@@ -77,6 +81,9 @@ def merge(out: Path, runs: Sequence[Path]) -> int:
     index.remember(directory.path, rows, output.note)
     for run_id, machines in _all_sources(parts):
         output.note(f"{run_id}: {', '.join(map(one_line, machines)) or 'no machine named'}")
+    for part in parts:
+        if not part.finished:
+            output.note(f"{part.path}: has not come to its end: what it has no result for counts as not run")
     for line in rules.notes(outcomes):
         output.note(line)
     output.emit(f"{count(len(rows), 'cell')} of {count(len(runs), 'run')} in {out}")
@@ -100,6 +107,7 @@ def read(run: Path) -> Part:
         candidates=candidates.kept(run),
         planned=planning.from_json((run / session.PLAN).read_bytes()).planned,
         outcomes=outcomes,
+        finished=bool(events) and isinstance(events[-1], RunFinished),
         sources=_read_sources(run) or ((asked.run_id, machines),),
     )
 

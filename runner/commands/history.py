@@ -176,7 +176,7 @@ def emit_json(data: object) -> None:
 
 def merge(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new run directory.")],
-    run_directories: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Whole run directories.")],
+    run_directories: Annotated[list[Path], typer.Argument(metavar="RUN", help="Whole run directories.")],
 ) -> None:
     """Join runs of several machines or shards into one; results that disagree are refused and named."""
     from runner import merge as joining

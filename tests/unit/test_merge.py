@@ -355,3 +355,23 @@ def test_two_candidates_of_one_name_are_refused(engine: FakeEngine, in_small) ->
     assert [one.name for one in merge._candidates([having("a" * 16), having("a" * 16), part])] == ["fix"]
     with pytest.raises(UsageError, match="two things under one name"):
         merge._candidates([having("a" * 16), having("b" * 16)])
+
+
+def test_a_run_that_has_not_ended_is_told(engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str]) -> None:
+    in_small()
+    assert cli.main(["--out", "one", "--no-known", "--filter", "k0"]) == 0
+    journal = Path("one/events.jsonl")
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    capsys.readouterr()
+    assert cli.main(["merge", "out", "one"]) == 0
+    assert "one: has not come to its end" in capsys.readouterr().err
+
+
+def test_nothing_is_written_over(engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str]) -> None:
+    in_small()
+    assert cli.main(["--out", "one", "--no-known", "--filter", "k0"]) == 0
+    for out in ("one", "matrix.yaml"):
+        before = Path("one/results.json").read_bytes()
+        assert cli.main(["merge", out, "one"]) == 2
+        assert "is there already" in capsys.readouterr().err
+        assert Path("one/results.json").read_bytes() == before
