@@ -196,6 +196,10 @@ def lines(answer: Answer) -> list[str]:
     changed = questions.changed(old.record, new.record)
     found.append(f"changed: {show.changes(changed) or 'nothing that is recorded'}")
     found.append(f"how: {one_line(bad.record.found, 200)} ({bad.record.evidence.value})")
+    found += [
+        f"     {one_line(str(it), 100)}: required {it.required:,}, allocated {it.allocated:,}"
+        for it in answer.symptom.shown_by(bad.record)
+    ]
     if bad.record.reason and answer.symptom == Symptom():  # else it may be about another buffer
         found.append(f"     {one_line(bad.record.reason, 300)}")
     return found

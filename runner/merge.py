@@ -5,6 +5,7 @@ they do with any.
 """
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner import candidates, journal, matrix, outcome, output, results, rundir, session
 from runner import merge_rules as rules
 from runner import plan as planning
+from runner.axes import LABEL
 from runner.errors import UsageError
 from runner.history import index
 from runner.model import (
@@ -28,6 +30,7 @@ from runner.model import (
     RunFinished,
     RunStarted,
 )
+from runner.nearest import quoted
 from runner.plan import Plan, Planned
 from runner.reports import files
 from runner.reports.text import count, one_line
@@ -143,9 +146,18 @@ def _candidates(parts: Sequence[Part]) -> tuple[Candidate, ...]:
 
 
 def _where_it_is(candidate: Candidate, run: Path) -> Candidate:
-    """The candidate with the path of its patch in the run directory, which may have been carried here."""
+    """The candidate with the path of its patch in the run directory, which may have been carried here.
+
+    UsageError where that is not what the run says it was.
+    """
+    if not re.fullmatch(LABEL, candidate.name):
+        raise UsageError(f"{run}: a candidate is called {quoted(candidate.name)}, which is no name of one")
     copy = run / candidates.FOLDER / f"{candidate.name}.patch"
-    return replace(candidate, path=str(copy)) if candidate.kind is CandidateKind.PATCH and copy.is_file() else candidate
+    if candidate.kind is CandidateKind.PATCH and not (
+        copy.is_file() and candidates.digest_of([("", copy.read_bytes())]) == candidate.digest
+    ):
+        raise UsageError(f"{copy}: is not the patch that was judged as {candidate}: merge the run as it was made")
+    return replace(candidate, path=str(copy)) if candidate.kind is CandidateKind.PATCH else candidate
 
 
 def _say(found: Sequence[rules.Clash]) -> str:
@@ -192,6 +204,6 @@ def _copy_logs(parts: Sequence[Part], outcomes: dict[str, tuple[CellOutcome, ...
     for found in outcomes.values():
         log = found[-1].log
         source = home[rules.dump(found[-1])].resolve()
-        folder = (source / log).parent
-        if log and folder.is_dir() and folder.resolve().is_relative_to(source / "cells"):
+        folder = (source / log).resolve().parent  # a journal may name any path
+        if log and folder.is_dir() and folder.is_relative_to(source / "cells"):
             shutil.copytree(folder, out / folder.relative_to(source), symlinks=True, dirs_exist_ok=True)

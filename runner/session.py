@@ -132,7 +132,7 @@ def _carry_out(run: _Run) -> int:
         )
         files.write(path, rows, exit_code=code, title=run.directory.run_id)
     run.show(rows, code, path, as_json=options.json)
-    if stop.requested:
+    if stop.requested and run.show is _show:  # whoever else shows it says how to go on
         output.note(f"to go on: runner resume {shlex.quote(str(path))}")
     index.remember(path, rows, run.display.note)
     return code

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runner.history.records import Record, Revision, distinct, oldest_first
+from runner.history.records import Record, Revision, Shortage, distinct, oldest_first
 from runner.model import AxisValue, Evidence, Fault, State
 
 CONFIDENCE = 0.95
@@ -37,9 +37,13 @@ class Symptom:
         """Whether a result is; None where it says neither: it did not run, or died before it could show it."""
         if not (self.buffer or self.how):
             return self.of_state(one.state)
-        if any(self.buffer in ("", buffer) and self.how in ("", how) for buffer, how in one.overflow):
+        if self.shown_by(one):
             return True
         return False if one.state in {State.PASS, State.OVERFLOW, State.FAIL} else None
+
+    def shown_by(self, one: Record) -> list[Shortage]:
+        """The overflows of a result that it speaks of."""
+        return [it for it in one.overflow if self.buffer in ("", it.buffer) and self.how in ("", it.how)]
 
     @staticmethod
     def of_state(state: State) -> bool | None:

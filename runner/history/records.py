@@ -49,6 +49,19 @@ def revision(environment: Mapping[str, str], *, loads: str = "", seed: int = 0) 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """An overflow without its batch: entries that the buffer needs and has, and how that showed."""
+
+    buffer: str
+    how: str
+    required: int
+    allocated: int
+
+    def __str__(self) -> str:
+        return f"{self.buffer} {self.how}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """One result as the history keeps it; fields as in results.json where they have its names."""
@@ -64,8 +77,7 @@ class Record:
     """UTC, ISO 8601; of a run from before results said it, when the run began."""
     environment: Mapping[str, str]
     resolved: Mapping[str, Any]
-    overflow: tuple[tuple[str, str], ...]
-    """Buffer and how, of each overflow."""
+    overflow: tuple[Shortage, ...]
     reason: str
     reruns: tuple[State, ...]
     loads: str
@@ -83,7 +95,7 @@ class Record:
     @property
     def found(self) -> str:
         """What was found, in a few words: `overflow: paged_kv_indptr raised, xqa_draft_mask short`."""
-        overflows = ", ".join(" ".join(one) for one in self.overflow)
+        overflows = ", ".join(map(str, self.overflow))
         return f"{self.state.value}: {overflows}" if overflows else self.state.value
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import MachineError, UsageError
-from runner.history.records import Record
+from runner.history.records import Record, Shortage
 from runner.model import CellResult, Evidence, State, Verdict
 
 APPLICATION, FORMAT = 0x61746D78, 1
@@ -107,7 +107,7 @@ class History:
             row.ended_at or entry.started_at,
             self._number("environments", "environment", {"facts": _json(row.environment)}),
             _json(row.resolved),
-            _json([[one.buffer, one.how.value] for one in row.overflow]),
+            _json([[one.buffer, one.how.value, one.required, one.allocated] for one in row.overflow]),
             row.reason[:REASON],
             _json([state.value for state in row.reruns]),
         )
@@ -259,7 +259,7 @@ def _record(row: Sequence[object]) -> Record:
         ended_at=str(ended_at),
         environment=json.loads(str(facts)),
         resolved=json.loads(str(resolved)),
-        overflow=tuple((str(buffer), str(how)) for buffer, how in json.loads(str(overflow))),
+        overflow=tuple(Shortage(*one) for one in json.loads(str(overflow))),
         reason=str(reason),
         reruns=tuple(State(one) for one in json.loads(str(reruns))),
         loads=str(loads),

@@ -103,8 +103,7 @@ def as_json(story: Story) -> dict[str, Any]:
 
 def plain(one: Record) -> dict[str, Any]:
     """A result as plain data."""
-    found = asdict(one)
-    return {**found, "overflow": [{"buffer": buffer, "how": how} for buffer, how in one.overflow]}
+    return asdict(one)
 
 
 def rate_as_json(rate: Rate) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 from runner import results
 from runner.errors import MachineError, RunnerError, UsageError
 from runner.history import index, store
+from runner.history.records import Shortage
 from runner.model import Evidence, State
 from tests.conftest import PROJECT
 from tests.unit.history_runs import FACTS, loads_of, row, run_id, write
@@ -62,7 +63,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
         State.OVERFLOW,
         Evidence.EMULATED,
     )
-    assert one.overflow == (("paged_kv_indptr", "raised"),)
+    assert one.overflow == (Shortage("paged_kv_indptr", "raised", 6, 2),)
     assert (one.reruns, one.duration_s, one.seed) == ((State.PASS, State.OVERFLOW), 1.5, 7)
     assert (one.environment, one.axes["arch"], one.resolved) == (FACTS, "sm90", {"backend": "FLASHINFER"})
     assert entry.started_at == "2026-11-29T15:04:00+00:00"

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 
 from runner import cli, merge, merge_rules, session
 from runner.engines.fake import FakeEngine, Step
-from runner.errors import UsageError
 from runner.journal import read
 from runner.messages import Case, Done
 from runner.model import (
     Batch,
-    Candidate,
-    CandidateKind,
     CaseResult,
     Cell,
     CellFinished,
@@ -343,18 +340,62 @@ def test_a_run_that_lost_a_file_is_refused(
     assert f"one: has no {lost}" in capsys.readouterr().err
 
 
-def test_two_candidates_of_one_name_are_refused(engine: FakeEngine, in_small) -> None:
+PATCH = """--- a/vllm/x.py
++++ b/vllm/x.py
+@@ -1 +1 @@
+-a
++{}
+"""
+
+
+def test_two_candidates_of_one_name_are_refused(
+    engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str]
+) -> None:
     in_small()
-    assert cli.main(["--out", "one", "--no-known", "--filter", "k0"]) == 0
+    for run, content in (("one", "b"), ("two", "b"), ("three", "c")):
+        Path("fix.patch").write_text(PATCH.format(content))
+        assert cli.main(["--out", run, "--no-known", "--filter", "k0,sm90", "--candidate", "fix=fix.patch"]) == 0
+    assert cli.main(["merge", "out", "one", "two"]) == 0
+    assert Path("out/candidates/fix.patch").read_text() == PATCH.format("b")
+    rows = json.loads(Path("out/results.json").read_text())
+    assert {row["axes"]["vllm"] for row in rows} == {"fix"}
+    assert all("--candidate fix=out/candidates/fix.patch@0.32.0" in row["repro"] for row in rows)
+    assert cli.main(["merge", "other", "one", "three"]) == 2
+    assert "two things under one name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("name", "../../x", "is no name of one"), ("digest", "0" * 16, "is not the patch that was judged")],
+)
+def test_a_candidate_that_was_changed_is_refused(
+    engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str], field: str, value: str, message: str
+) -> None:
+    """Its name becomes that of a file."""
+    in_small()
+    Path("fix.patch").write_text(PATCH.format("b"))
+    assert cli.main(["--out", "one", "--no-known", "--filter", "k0,sm90", "--candidate", "fix=fix.patch"]) == 0
+    file = Path("one/candidates.json")
+    (one,) = json.loads(file.read_text())
+    file.write_text(json.dumps([{**one, field: value}]))
+    assert cli.main(["merge", "out", "one"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_log_is_copied_from_its_own_run_alone(engine: FakeEngine, in_small) -> None:
+    in_small()
+    assert cli.main(["--out", "one", "--no-known", "--filter", "k0,sm90"]) == 0
     part = merge.read(Path("one"))
-
-    def having(digest: str) -> merge.Part:
-        fix = Candidate(name="fix", kind=CandidateKind.PATCH, path="fix.patch", over="0.32.0", digest=digest)
-        return replace(part, candidates=(fix,))
-
-    assert [one.name for one in merge._candidates([having("a" * 16), having("a" * 16), part])] == ["fix"]
-    with pytest.raises(UsageError, match="two things under one name"):
-        merge._candidates([having("a" * 16), having("b" * 16)])
+    cell = part.outcomes[0].cell.id
+    for name, log in (("cells", f"cells/{cell}/attempt-1.log"), ("secret", "../secret/attempt-1.log")):
+        folder = Path("one", log).parent
+        folder.mkdir(parents=True)
+        (folder / "attempt-1.log").write_text(name)
+        out = Path(f"out-{name}")
+        out.mkdir()
+        changed = replace(part, outcomes=(replace(part.outcomes[0], log=log),))
+        merge._copy_logs([changed], {cell: changed.outcomes}, out)
+        assert [str(path.relative_to(out)) for path in out.rglob("*.log")] == ([log] if name == "cells" else [])
 
 
 def test_a_run_that_has_not_ended_is_told(engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str]) -> None:
