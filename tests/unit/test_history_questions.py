@@ -166,6 +166,10 @@ def test_a_merged_run_counts_no_result_twice(tmp_path: Path) -> None:
     records = kept(tmp_path, [one], [two], [two])
     assert len(records) == 3
     assert [(r.run_id, r.state.value) for r in distinct(records)] == [(run_id(0), "fail"), (run_id(1), "pass")]
+    (rate,) = questions.rates(records, ANY)
+    assert (rate.bad, rate.of) == (1, 2)
+    (pace,) = trends.paces(records)
+    assert pace.of == 2
 
 
 def test_the_age_of_evidence(tmp_path: Path) -> None:
