@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner import plan as planning
 from runner import session
 from runner.bisect_points import Point
 from runner.bisect_search import Turn, Word, search
@@ -21,7 +20,7 @@ from runner.history import index, questions, show, story
 from runner.history.questions import Symptom
 from runner.history.records import Record
 from runner.history.store import History
-from runner.machine import choose, facts_of
+from runner.machine import choose, facts_of, planned
 from runner.model import CellResult, State
 from runner.options import RunOptions
 from runner.reports.text import one_line
@@ -92,7 +91,7 @@ class Bisection:
             because = f"a rule of the matrix excludes it: {point.cell.unsupported}"
             return Step(point=point.name, word=Word.UNKNOWN, record=None, note=because)
         on = choose(self.options.engine, self.options.address)
-        plan = planning.make_plan([point.cell], device_archs=on.device_archs, seed=self.options.seed)
+        plan = planned([point.cell], on, self.options.evidence, self.options.seed)
         (order,) = plan.orders
         facts, loads = facts_of(point.chart)(order), index.loads_digest(point.file)
         fitting = [

@@ -7,9 +7,9 @@ from typing import Any
 
 from runner import expand, matrix, packages
 from runner.errors import UsageError
-from runner.machine import choose
-from runner.model import Cell
-from runner.options import EngineName
+from runner.machine import choose, planned
+from runner.model import Cell, Evidence
+from runner.options import RunOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,18 +42,19 @@ def over_versions(
     *,
     among: str,
     ends: tuple[str, str],
-    engine: EngineName,
+    on: RunOptions,
 ) -> tuple[list[Point], bool]:
     """The versions of a package from the good end to the bad one, each over the cell's own release."""
     release = str(axes["vllm"])
-    if axes["arch"] in choose(engine).device_archs:
+    cell = cell_at(chart, axes)
+    (one,) = planned([cell], choose(on.engine, on.address), on.evidence).planned
+    if one.evidence is Evidence.DEVICE:
         raise UsageError(
-            f"--over {package}: {axes['arch']} is a device here, whose environment is made by hand: name a cell of "
-            "another arch, or look where there is no such device"
+            f"--over {package}: {axes['arch']} is a device here, whose environment is made by hand: take "
+            "--evidence emulated, or name a cell of another arch"
         )
     if release not in chart.environments:
         raise UsageError(f"--over {package}: {release} is no release of the matrix: name a cell of one")
-    cell = cell_at(chart, axes)
     versions = [one.strip() for one in among.split(",")] if among else packages.available(package)
     for name in ends:
         if name not in versions:

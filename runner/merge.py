@@ -31,6 +31,7 @@ from runner.model import (
     RunStarted,
 )
 from runner.nearest import quoted
+from runner.options import RunOptions
 from runner.plan import Plan, Planned
 from runner.reports import files
 from runner.reports.text import count, one_line
@@ -77,7 +78,7 @@ def merge(out: Path, runs: Sequence[Path]) -> int:
     _write_sources(directory.path, parts)
     _write_journal(directory, plan, outcomes)
     _copy_logs(parts, outcomes, directory.path)
-    rundir.keep(directory, replace(first.asked.options, filters=(), tier=None, shard=None, candidates=(), out=None))
+    rundir.keep(directory, _options(parts))
     rows = session.judged(directory.path)
     code = outcome.exit_code(row.verdict for row in rows)
     files.write(directory.path, rows, exit_code=code, title=directory.run_id)
@@ -100,7 +101,7 @@ def read(run: Path) -> Part:
     for name in (session.MATRIX_COPY, session.PLAN, session.EVENTS):
         if not (run / name).is_file():
             raise UsageError(f"{run}: has no {name}: merge whole run directories, as `runner` made them")
-    events = journal.read(run / session.EVENTS)
+    events = list(journal.read(run / session.EVENTS))
     outcomes = tuple(event.outcome for event in events if isinstance(event, CellFinished))
     machines = tuple(sorted({name for one in outcomes if (name := one.environment.get("machine", ""))}))
     return Part(
@@ -129,6 +130,12 @@ def _check(parts: Sequence[Part]) -> None:
                     f"{first.path} and {other.path} differ in {what}: their results answer different questions: merge "
                     "runs of one matrix, asked alike"
                 )
+
+
+def _options(parts: Sequence[Part]) -> RunOptions:
+    """What `runner resume` goes on with: as the first was asked for, but for what chose its cells."""
+    options = replace(parts[0].asked.options, filters=(), tier=None, shard=None, candidates=(), out=None)
+    return replace(options, require_device=any(part.asked.options.require_device for part in parts))
 
 
 def _candidates(parts: Sequence[Part]) -> tuple[Candidate, ...]:

@@ -79,13 +79,14 @@ def clashes(outcomes: Iterable[Sequence[CellOutcome]], *, seed: int) -> list[Cla
 
 
 def planned(plans: Iterable[Iterable[Planned]], chart: Matrix) -> Plan:
-    """All cells of all plans in the order of the matrix, each with the best evidence that a plan has for it."""
+    """All cells of all plans in the order of the matrix, each as the plan has it that has the best evidence for it.
+
+    One that skips a cell, for want of a device or because it is known to crash, gives way to one that does not.
+    """
     best: dict[str, Planned] = {}
     for plan in plans:
         for one in plan:
-            kept = best.setdefault(one.cell.id, one)
-            if RANK[one.evidence] < RANK[kept.evidence]:
-                best[one.cell.id] = one
+            best[one.cell.id] = min(one, best.get(one.cell.id, one), key=_preference)
     places = {axis: {value: place for place, value in enumerate(values)} for axis, values in chart.axes.items()}
 
     def place(one: Planned) -> tuple[list[int], str]:
@@ -93,6 +94,10 @@ def planned(plans: Iterable[Iterable[Planned]], chart: Matrix) -> Plan:
         return [of[axes[axis]] if axis in axes and axes[axis] in of else -1 for axis, of in places.items()], one.cell.id
 
     return Plan(tuple(sorted(best.values(), key=place)))
+
+
+def _preference(one: Planned) -> tuple[bool, int, str]:
+    return bool(one.skipped), RANK[one.evidence], one.skipped
 
 
 def notes(outcomes: Mapping[str, Sequence[CellOutcome]]) -> list[str]:

@@ -6,10 +6,10 @@ import typer
 
 from runner import output
 from runner.commands import arguments
-from runner.commands.arguments import Engine, Json, MatrixFile, Seed, counted, seconds
+from runner.commands.arguments import Engine, Evidence, Json, MatrixFile, Seed, counted, seconds
 from runner.commands.history import FOLDER, Buffer, HistoryFile, HowIt, Runs, axes_of, emit_json, opened_with
 from runner.errors import UsageError
-from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, default_matrix
+from runner.options import DEFAULT_TIMEOUT_S, EngineName, Obtained, RunOptions, default_matrix
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,6 +30,7 @@ def bisect(
     how: HowIt = None,
     matrix_file: MatrixFile = None,
     engine: Engine = EngineName.AUTO,
+    evidence: Evidence = Obtained.BEST,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=seconds, help="For one cell.")
     ] = DEFAULT_TIMEOUT_S,
@@ -49,7 +50,14 @@ def bisect(
     file = matrix_file or default_matrix()
     chart = arguments.chart(file, None)
     options = RunOptions(
-        matrix=file, engine=engine, timeout_s=timeout, seed=seed, jobs=1, known=False, verbosity=-quiet
+        matrix=file,
+        engine=engine,
+        evidence=evidence,
+        timeout_s=timeout,
+        seed=seed,
+        jobs=1,
+        known=False,
+        verbosity=-quiet,
     )
     # With another version of a package a release is no longer that release: what is found stays out of its history.
     folder = packages.FOLDER / "runs" if over else runs / index.BISECTS
@@ -57,7 +65,7 @@ def bisect(
         axes = axes_of(cell, opened, chart)
         if over:
             points, backwards = bisect_points.over_versions(
-                chart, file, axes, over, among=among, ends=(good, bad), engine=engine
+                chart, file, axes, over, among=among, ends=(good, bad), on=options
             )
         else:
             points, backwards = bisect_points.over_releases(chart, file, axes, good, bad)

@@ -80,7 +80,7 @@ def engine(many: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine(bad_since("0.29.0"))
 
     @contextmanager
-    def opened(*_: object) -> Iterator[FakeEngine]:
+    def opened(*_: object, **__: object) -> Iterator[FakeEngine]:
         yield fake
         fake.close()
 
@@ -309,3 +309,6 @@ def test_versions_of_a_package_are_not_laid_over_what_a_device_has(
     monkeypatch.setattr(bisect_points, "choose", lambda *_: gpu)
     assert asked("--over", "flashinfer-python", "--among", "0.6.1,0.6.2", good="0.6.1", bad="0.6.2") == 2
     assert "sm90 is a device here" in capsys.readouterr().err
+    options = ("--over", "flashinfer-python", "--among", "0.6.1,0.6.2", "--evidence", "emulated")
+    assert asked(*options, good="0.6.1", bad="0.6.2") == 2
+    assert "0.6.1 is not good: fail" in capsys.readouterr().err

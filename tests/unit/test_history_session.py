@@ -23,7 +23,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, in_small) -> FakeEngine:
     fake = FakeEngine(passing)
 
     @contextmanager
-    def opened(*_: object) -> Iterator[FakeEngine]:
+    def opened(*_: object, **__: object) -> Iterator[FakeEngine]:
         yield fake
         fake.close()
 

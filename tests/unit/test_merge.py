@@ -1,7 +1,7 @@
 """Merged runs: which result of a cell counts, which cannot both be right, and that the order does not matter."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from runner import cli, merge, merge_rules, session
 from runner.engines.fake import FakeEngine, Step
 from runner.journal import read
+from runner.matrix import Matrix
 from runner.messages import Case, Done
 from runner.model import (
     Batch,
@@ -27,6 +28,7 @@ from runner.model import (
     State,
 )
 from runner.options import EngineName, Machine
+from runner.plan import Planned
 
 LOAD = Load(
     name="solo",
@@ -163,6 +165,30 @@ def test_which_result_counts(loses: CellOutcome, counts: CellOutcome) -> None:
         assert joined(order)["a"][-1] == counts
 
 
+def plan_of(words: Sequence[tuple[str, Evidence, str]]) -> list[Planned]:
+    return [Planned(cell=outcome_of(cell=c).cell, evidence=kind, skipped=skipped) for c, kind, skipped in words]
+
+
+PLANS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(list(Evidence)), st.sampled_from(("", "x", "y"))))
+
+
+@given(PLANS, PLANS, PLANS)
+def test_plans_are_joined_in_whatever_order(a, b, c) -> None:
+    chart = Matrix(axes={"backend": tuple(reversed(NAMES))}, loads={}, environments={}, tiers={})
+
+    def join(*plans: Iterable[Planned]) -> tuple[Planned, ...]:
+        return merge_rules.planned(plans, chart).planned
+
+    a, b, c = map(plan_of, (a, b, c))
+    whole = join(a, b, c)
+    assert join(join(a, b), c) == join(a, join(b, c)) == join(c, b, a) == join(whole, whole) == whole
+    ids = [one.cell.id for one in whole]
+    assert ids == sorted({one.cell.id for one in [*a, *b, *c]}, reverse=True), "each once, in the order of the matrix"
+    for one in whole:
+        found = [other for other in [*a, *b, *c] if other.cell.id == one.cell.id]
+        assert bool(one.skipped) == all(other.skipped for other in found)
+
+
 @pytest.mark.parametrize("raised", [False, True])
 def test_silent_and_raised_disagree_though_both_overflow(raised: bool) -> None:
     other = outcome_of(State.OVERFLOW, how=How.RAISED if raised else How.SILENT, machine="lab2", at="2")
@@ -181,7 +207,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine(playing(lambda _: State.PASS))
 
     @contextmanager
-    def opened(*_: object) -> Iterator[FakeEngine]:
+    def opened(*_: object, **__: object) -> Iterator[FakeEngine]:
         yield fake
         fake.close()
 
@@ -396,6 +422,21 @@ def test_a_log_is_copied_from_its_own_run_alone(engine: FakeEngine, in_small) ->
         changed = replace(part, outcomes=(replace(part.outcomes[0], log=log),))
         merge._copy_logs([changed], {cell: changed.outcomes}, out)
         assert [str(path.relative_to(out)) for path in out.rglob("*.log")] == ([log] if name == "cells" else [])
+
+
+def test_what_one_skips_for_want_of_a_device_another_has(
+    engine: FakeEngine, in_small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_small()
+    wanted = ["--no-known", "--filter", "sm100,k0", "--evidence", "device"]
+    assert cli.main(["--out", "one", *wanted]) == 0
+    gpu = Machine(engine=EngineName.LOCAL, why="as asked", elsewhere={"sm100": 1})
+    monkeypatch.setattr(session, "choose", lambda *_: gpu)
+    assert cli.main(["--out", "two", *wanted]) == 0
+    assert {verdict for _, verdict in verdicts("one")} == {"skipped"}
+    assert cli.main(["merge", "out", "one", "two"]) == 0
+    rows = json.loads(Path("out/results.json").read_text())
+    assert {(row["state"], row["evidence"]) for row in rows} == {("pass", "device")}
 
 
 def test_a_run_that_has_not_ended_is_told(engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str]) -> None:
