@@ -11,7 +11,8 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, known
+from runner.commands import arguments, bisect, known
+from runner.commands import history as history_commands
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -52,6 +53,8 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
+history_commands.add_to(app)
+bisect.add_to(app)
 known.add_to(app)
 
 
