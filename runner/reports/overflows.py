@@ -28,7 +28,7 @@ def _section(backend: str, results: Sequence[CellResult], axes: patterns.Domain)
         value for value in axes[COLUMN] if any(r.state is not State.UNSUPPORTED for r in _of(results, COLUMN, value))
     ]
     rows = [
-        (str(value), tuple(_entry(_of(_of(results, ROW, value), COLUMN, column), axes) for column in columns))
+        (str(value), tuple(_entry(_of(_of(results, ROW, value), COLUMN, column)) for column in columns))
         for value in axes[ROW]
     ]
     lines = [f"| vLLM | {' | '.join(map(str, columns))} |", f"| --- |{' --- |' * len(columns)}"]
@@ -39,7 +39,7 @@ def _section(backend: str, results: Sequence[CellResult], axes: patterns.Domain)
     return f"## {one_line(backend)}\n\n" + "\n".join(lines) + "\n"
 
 
-def _entry(results: Sequence[CellResult], axes: patterns.Domain) -> str:
+def _entry(results: Sequence[CellResult]) -> str:
     """What the cells of one release and arch say; a state or overflow that only some have carries its condition."""
     ran = [result for result in results if result.state is not State.UNSUPPORTED]
     if not ran:
@@ -51,7 +51,7 @@ def _entry(results: Sequence[CellResult], axes: patterns.Domain) -> str:
         for word in _words(result):
             found[word][result.id] = result
     return "<br>".join(
-        word + ("" if len(cells) == len(ran) else f" ({_condition(list(cells.values()), ran, axes)})")
+        word + ("" if len(cells) == len(ran) else f" ({_condition(list(cells.values()), ran)})")
         for word, cells in found.items()
     )
 
@@ -63,14 +63,10 @@ def _words(result: CellResult) -> Iterator[str]:
         yield str(result.state)
 
 
-def _condition(cells: Sequence[CellResult], ran: Sequence[CellResult], axes: patterns.Domain) -> str:
-    """Which of the cells that ran, by the axes that tell; an axis on which all of them are is left out."""
+def _condition(cells: Sequence[CellResult], ran: Sequence[CellResult]) -> str:
+    """Which of the cells that ran, by the axes that tell."""
     here = patterns.domain(ran)
-    domain = {axis: here[axis] for axis in axes}
-    shown = []
-    for box in patterns.boxes(cells, domain):
-        telling = {axis: taken for (axis, values), taken in zip(domain.items(), box, strict=True) if taken != values}
-        shown.append(patterns.say(tuple(telling.values()), {axis: domain[axis] for axis in telling}))
+    shown = [patterns.say(box, here) for box in patterns.boxes(cells, here)]
     return one_line("; ".join(shown[:3]) + ("; …" if len(shown) > 3 else ""), 200).replace("|", "\\|")
 
 
