@@ -148,7 +148,7 @@ def _merged(problem: _Problem) -> tuple[_Problem, list[list[list[int]]]]:
     """
     import numpy as np
 
-    cells = np.array([*problem.inside, *problem.outside], dtype=np.int64).reshape(-1, len(problem.sizes))
+    cells = np.array([*problem.inside, *problem.outside], dtype=np.int64)
     colour = np.arange(len(cells)) < len(problem.inside)
     classes: list[list[list[int]]] = []
     new_of: list[dict[int, int]] = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Protocol
 
 from runner import patterns
 from runner.model import AxisValue, CellResult, State
@@ -15,51 +16,59 @@ BARE = frozenset({"vllm", "backend", "arch", "load"})
 EVERYTHING = "every cell of the run"
 
 
-class Domain(dict[str, tuple[AxisValue, ...]]):
-    """Every axis with the values that occur in these results, both in the order in which they first occur."""
+class Placed(Protocol):
+    """What has a value per axis: a result, or a change between two."""
 
-    def __init__(self, results: Sequence[CellResult], *, without: frozenset[str] = frozenset()) -> None:
+    @property
+    def axes(self) -> Mapping[str, AxisValue]: ...
+
+
+class Domain(dict[str, tuple[AxisValue, ...]]):
+    """Every axis with the values that occur, both in the order in which they first occur; and which cells exist.
+
+    What a rule excludes does not exist: it may be in a pattern and is no part of it.
+    """
+
+    def __init__(self, every: Sequence[Placed], existing: Sequence[Placed]) -> None:
         found: dict[str, dict[AxisValue, None]] = {}
-        for result in results:
-            for axis, value in result.axes.items():
+        for one in every:
+            for axis, value in one.axes.items():
                 found.setdefault(axis, {})[value] = None
-        super().__init__({axis: tuple(values) for axis, values in found.items() if axis not in without})
-        self._results = results
+        super().__init__({axis: tuple(values) for axis, values in found.items()})
+        self._existing = existing
 
     @property
     def sizes(self) -> list[int]:
         return [len(values) for values in self.values()]
 
     @cached_property
-    def cells(self) -> dict[str, patterns.Cell]:
-        """The cells that exist, by their ids: what a rule excludes may be in a pattern and is no part of it."""
-        return {one.id: self.cell(one.axes) for one in self._results if one.state is not State.UNSUPPORTED}
+    def _cells(self) -> list[patterns.Cell]:
+        return [self._cell(one) for one in self._existing]
 
     @cached_property
-    def _position(self) -> list[tuple[str, dict[AxisValue, int]]]:
+    def _positions(self) -> list[tuple[str, dict[AxisValue, int]]]:
         return [(axis, {value: number for number, value in enumerate(values)}) for axis, values in self.items()]
 
-    def cell(self, axes: Mapping[str, AxisValue]) -> patterns.Cell:
-        return tuple(position[axes[axis]] for axis, position in self._position)
+    def _cell(self, one: Placed) -> patterns.Cell:
+        return tuple([position[one.axes[axis]] for axis, position in self._positions])
 
-    def sides(self, chosen: Sequence[CellResult]) -> tuple[list[patterns.Cell], list[patterns.Cell]]:
+    def sides(self, chosen: Sequence[Placed]) -> tuple[list[patterns.Cell], list[patterns.Cell]]:
         """The cells of a set, and all others that exist."""
-        inside = [self.cell(result.axes) for result in chosen]
-        taken = set(inside)
-        return inside, [cell for cell in self.cells.values() if cell not in taken]
+        inside = dict.fromkeys(self._cell(one) for one in chosen)
+        return list(inside), [cell for cell in self._cells if cell not in inside]
 
 
 def domain(results: Sequence[CellResult]) -> Domain:
-    return Domain(results)
+    return Domain(results, [result for result in results if result.state is not State.UNSUPPORTED])
 
 
-def boxes(results: Sequence[CellResult], axes: Domain) -> list[Box]:
+def boxes(results: Sequence[Placed], axes: Domain) -> list[Box]:
     """The fewest boxes that hold these cells and no other one that exists; the largest first."""
     inside, outside = axes.sides(results)
     return patterns.fewest(inside, outside, axes.sizes)
 
 
-def compact(results: Sequence[CellResult], axes: Domain, *, limit: int) -> list[str]:
+def compact(results: Sequence[Placed], axes: Domain, *, limit: int) -> list[str]:
     """The patterns of these cells, at most `limit` of them: the rest is counted.
 
     Where there are more, a few that hold some other cells too are offered beside them, with their counterexamples.
@@ -70,7 +79,7 @@ def compact(results: Sequence[CellResult], axes: Domain, *, limit: int) -> list[
     if len(found) <= limit:
         return lines
     shown = _held(found[:limit], inside)
-    lines.append(f"… and {len(set(inside)) - shown:,} more in {count(len(found) - limit, 'pattern')}")
+    lines.append(f"… and {len(inside) - shown:,} more in {count(len(found) - limit, 'pattern')}")
     rough = patterns.roughly(found, inside, outside, axes.sizes)
     if len(rough) <= limit:
         lines += [
@@ -83,7 +92,7 @@ def _held(found: Sequence[Box], inside: Sequence[patterns.Cell]) -> int:
     """How many different cells the boxes hold together."""
     taken = [[frozenset(values) for values in box.used] for box in found]
     return sum(
-        any(all(one in values for one, values in zip(cell, box, strict=True)) for box in taken) for cell in set(inside)
+        any(all(one in values for one, values in zip(cell, box, strict=True)) for box in taken) for cell in inside
     )
 
 

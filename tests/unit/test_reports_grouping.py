@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.model import CaseResult, How, State, Verdict
@@ -16,6 +16,7 @@ SMALL = {"vllm": ("0.32.0",), "backend": ("a", "b"), "spec_k": (0, 1, 2, 3), "ch
 EVERY = [cell(axes=dict(zip(SMALL, values, strict=True))) for values in product(*SMALL.values())]
 
 
+@settings(deadline=None)  # the first call imports a solver
 @given(st.sets(st.sampled_from(range(len(EVERY))), min_size=1))
 def test_boxes_hold_each_cell_and_no_other(chosen):
     axes = patterns.domain(EVERY)

@@ -1,0 +1,243 @@
+"""What `runner compare` says: changes that look alike together, each in the fewest patterns; for a person, as Markdown
+for a pull request, and as JSON."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from runner.compare import Change, Comparison, Harm, Kind, details, troubles
+from runner.model import CellResult, Evidence, State
+from runner.reports import terminal
+from runner.reports.fields import Field
+from runner.reports.markdown import code, field_text
+from runner.reports.patterns import Domain, compact
+from runner.reports.summary import EVIDENCE_MEANING
+from runner.reports.text import count, one_line
+
+LIMIT = 65_000
+"""Bytes of the Markdown: a comment on GitHub has 65,536 characters at most."""
+PATTERNS = 6
+"""Patterns shown of one group."""
+GROUPS = 40
+"""Groups shown on a terminal."""
+NAMES = {Kind.ONLY_EMULATED: "only emulated on one side", Kind.CHANGED: "changed"}
+STYLES = {True: "bold red", False: "bold"}
+QUIET = "quiet now: worse than a plain fail, for nothing says so"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """Changes of one kind with the same trouble on each side."""
+
+    kind: Kind
+    worse: bool
+    lost: bool
+    before: str
+    after: str
+    evidence: str
+    changes: tuple[Change, ...]
+
+
+def alike(found: Comparison) -> tuple[Alike, ...]:
+    """What got worse first, the most harmful of it first; what is the same is left out."""
+    together: dict[tuple[Any, ...], list[Change]] = defaultdict(list)
+    for change in found.changes:
+        if change.kind is not Kind.SAME and not (change.kind is Kind.ONLY_EMULATED and _agrees(change)):
+            key = (change.kind, change.worse, change.lost, *details(change), _evidence(change))
+            together[key].append(change)
+    made = [
+        Alike(kind=k, worse=w, lost=lo, before=b, after=a, evidence=e, changes=tuple(changes))
+        for (k, w, lo, b, a, e), changes in together.items()
+    ]
+    return tuple(sorted(made, key=_rank))
+
+
+def _agrees(change: Change) -> bool:
+    """Whether two sides with different evidence say the same."""
+    before, after = details(change)
+    return before == after
+
+
+def _evidence(change: Change) -> str:
+    return " → ".join(change.evidence)
+
+
+def _rank(group: Alike) -> tuple[bool, bool, int, int, int, str]:
+    harm = max(group.changes[0].harm)
+    return not group.worse, not group.lost, list(Kind).index(group.kind), -harm, -len(group.changes), group.before
+
+
+def summary_lines(found: Comparison) -> list[str]:
+    """What was compared, how it went, and what no claim is made of."""
+    counts = Counter(change.kind for change in found.changes)
+    differ = [change for change in found.changes if change.kind is Kind.ONLY_EMULATED]
+    worse = sum(change.worse for change in found.changes)
+    lost = sum(change.lost for change in found.changes)
+    kinds = " + ".join(f"{counts[kind]:,} {NAMES.get(kind, kind)}" for kind in Kind if counts[kind]) or "0"
+    lines = [f"{count(len(found.changes), 'cell')} judged = {kinds}; {len(found.unjudged):,} judged on neither side"]
+    if worse:
+        lines.append(f"{count(worse, 'cell')} got worse")
+    elif found.comparable:
+        lines.append(f"of {count(found.comparable, 'cell')} judged on both sides, none got worse")
+    if lost:
+        lines.append(f"{count(lost, 'cell')} judged before could not be judged again: machine or harness trouble")
+    if differ:
+        agreed = sum(map(_agrees, differ))
+        lines.append(
+            f"{count(len(differ), 'cell')} with different evidence on the two sides, no claim about either: "
+            f"{agreed:,} say the same, {len(differ) - agreed:,} do not"
+        )
+    off = Counter(one for change in found.changes for one in change.evidence if one is not Evidence.DEVICE)
+    lines += [f"no claim about a device: {count(n, 'cell')} {one} ({EVIDENCE_MEANING[one]})" for one, n in off.items()]
+    return lines
+
+
+def exit_line(found: Comparison) -> str:
+    meaning = {
+        0: "nothing got worse",
+        1: "something got worse",
+        3: "nothing got worse, but cells were lost to machine or harness trouble",
+        5: "no cell was judged on both sides: nothing is comparable",
+    }
+    return f"exit {found.exit_code}: {meaning[found.exit_code]}"
+
+
+def headline(group: Alike) -> str:
+    name = NAMES.get(group.kind, group.kind.value)
+    if group.kind in {Kind.CHANGED, Kind.ONLY_EMULATED} and group.worse:
+        name += ", worse"
+    return " · ".join([name, count(len(group.changes), "cell"), group.evidence])
+
+
+def fields(group: Alike, axes: Domain) -> Iterator[Field]:
+    """Before and after, what was expected, where, and the command that shows one of them."""
+    if group.before == group.after:
+        yield Field("both", [one_line(group.before, 600)])
+    else:
+        yield Field("before", [one_line(group.before, 600)])
+        yield Field("after", [one_line(group.after, 600)])
+    before, after = group.changes[0].harm
+    if group.worse and after >= Harm.MISLED > before:
+        yield Field("worse", [QUIET])
+    if verdicts := _verdicts(group):
+        yield Field("verdict", verdicts)
+    if group.lost:
+        yield Field("reason", [one_line(side.reason) for side in _sides(group.changes[0]) if side.state.bad][:1])
+    yield Field("where", compact(group.changes, axes, limit=PATTERNS))
+    repro = next((side.repro for side in reversed(_sides(group.changes[0])) if side.repro), "")
+    if repro:
+        yield Field("repro", [one_line(repro, 1000)], copied=True)
+
+
+def _sides(change: Change) -> list[CellResult]:
+    return [side for side in (change.before, change.after) if side is not None]
+
+
+def _verdicts(group: Alike) -> list[str]:
+    """Where known issues made something else of a state, on either side."""
+    pairs = Counter(
+        tuple(side.verdict.value if side else "-" for side in (change.before, change.after))
+        for change in group.changes
+        if any(side.verdict.value != side.state.value for side in _sides(change))
+    )
+    return [f"{before} → {after}: {count(n, 'cell')}" for (before, after), n in pairs.items()]
+
+
+def domain(found: Comparison) -> Domain:
+    """What a rule excludes on both sides does not exist."""
+    every = [*found.changes, *found.unjudged]
+    excluded = {id(one) for one in every if all(side.state is State.UNSUPPORTED for side in _sides(one))}
+    return Domain(every, [one for one in every if id(one) not in excluded])
+
+
+def show(console: Console, found: Comparison, *, title: str) -> None:
+    """For a person."""
+    axes, groups = domain(found), alike(found)
+    console.print(Text(one_line(title), style="bold"))
+    for line in summary_lines(found):
+        console.print(Text(line), soft_wrap=True)
+    console.print()
+    for group in groups[:GROUPS]:
+        console.print(Text(headline(group), style=STYLES[group.worse]))
+        for field in fields(group, axes):
+            terminal.show_field(console, field)
+        console.print()
+    if left := groups[GROUPS:]:
+        cells = sum(len(group.changes) for group in left)
+        console.print(f"… and {count(len(left), 'group')} more with {count(cells, 'cell')}, see --json\n")
+    console.print(Text(exit_line(found), style="bold red" if found.exit_code else "bold green"))
+
+
+def markdown(found: Comparison, *, title: str, limit: int = LIMIT) -> str:
+    """For a pull request, in at most `limit` bytes: what matters most first, and what did not fit is counted."""
+    axes, groups = domain(found), alike(found)
+    head = f"## {code(title)}\n\n**{exit_line(found)}**\n\n" + "".join(f"- {line}\n" for line in summary_lines(found))
+    parts, used = [head], len(head.encode()) + 200
+    for number, group in enumerate(groups):
+        part = f"\n### {code(headline(group))}\n\n" + "".join(
+            text for field in fields(group, axes) for text in field_text(field)
+        )
+        used += len(part.encode())
+        if used > limit:
+            left = groups[number:]
+            cells, worse = sum(len(one.changes) for one in left), sum(len(one.changes) for one in left if one.worse)
+            parts.append(
+                f"\n… and {count(len(left), 'group')} left out to keep this short: {count(cells, 'cell')}, "
+                f"of which {worse:,} got worse. `runner compare` shows them.\n"
+            )
+            break
+        parts.append(part)
+    return "".join(parts)
+
+
+def to_json(found: Comparison) -> str:
+    """Counts, groups with their patterns, and every change with both sides."""
+    axes = domain(found)
+    counts = Counter(change.kind for change in found.changes)
+    return json.dumps(
+        {
+            "along": found.along,
+            "sides": found.sides,
+            "exit_code": found.exit_code,
+            "counts": {kind.value: counts[kind] for kind in Kind if kind is not Kind.UNJUDGED},
+            "unjudged": len(found.unjudged),
+            "worse": sum(change.worse for change in found.changes),
+            "lost": sum(change.lost for change in found.changes),
+            "groups": [
+                {
+                    "kind": group.kind,
+                    "worse": group.worse,
+                    "before": group.before,
+                    "after": group.after,
+                    "evidence": group.changes[0].evidence,
+                    "cells": len(group.changes),
+                    "patterns": compact(group.changes, axes, limit=PATTERNS),
+                }
+                for group in alike(found)
+            ],
+            "changes": [_change(change) for change in found.changes if change.kind is not Kind.SAME],
+        },
+        indent=1,
+    )
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "kind": change.kind,
+        "worse": change.worse,
+        "axes": dict(change.axes),
+        "before": _side(change.before),
+        "after": _side(change.after),
+    }
+
+
+def _side(row: CellResult | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    found: Sequence[str] = [str(one) for one in troubles(row)]
+    return {"id": row.id, "state": row.state, "verdict": row.verdict, "evidence": row.evidence, "troubles": found}
