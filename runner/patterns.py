@@ -38,7 +38,8 @@ class Box:
     widest: tuple[tuple[int, ...], ...]
     """For each axis, the positions that it may have without holding a cell of the other side."""
     used: tuple[tuple[int, ...], ...]
-    """Those of them that a cell of the set has: any choice between the two holds the same cells."""
+    """Those of them that a cell has which no larger box of the same answer holds: with any choice between the two, the
+    boxes together hold the same cells."""
     inside: int
     """How many cells of the set it holds."""
     outside: int = 0
@@ -117,14 +118,16 @@ class _Problem:
 
     def described(self, boxes: Iterable[Bits]) -> list[Box]:
         """The boxes in the open, the largest first, and among equals in the order of the values."""
-        found = []
-        for box in boxes:
-            held = self.held(box)
+        left, found = (1 << len(self.inside)) - 1, []
+        for box in sorted(boxes, key=lambda box: (-self.held(box).bit_count(), self.unpack(box))):
+            held, values = self.held(box), self.unpack(box)
+            needed = held & left or held
             used = tuple(
-                tuple(one for one in taken if held & self._in[axis][one]) for axis, taken in enumerate(self.unpack(box))
+                tuple(one for one in taken if needed & self._in[axis][one]) for axis, taken in enumerate(values)
             )
-            found.append(Box(self.unpack(box), used, held.bit_count(), self.strays(box)))
-        return sorted(found, key=lambda box: (-box.inside, box.used))
+            left &= ~held
+            found.append(Box(values, used, held.bit_count(), self.strays(box)))
+        return found
 
 
 def _masks(cells: Sequence[Cell], sizes: Sequence[int]) -> list[list[Bits]]:

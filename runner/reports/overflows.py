@@ -1,5 +1,6 @@
 """Which overflow exists where, and how it shows: per backend a Markdown table of releases against archs."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -7,7 +8,6 @@ from itertools import groupby
 from runner.model import AxisValue, CellResult, State
 from runner.reports import patterns, summary
 from runner.reports.markdown import code
-from runner.reports.text import one_line
 
 ROW, COLUMN = "vllm", "arch"
 NOTHING = "-"
@@ -31,12 +31,17 @@ def _section(backend: str, results: Sequence[CellResult], axes: patterns.Domain)
         (str(value), tuple(_entry(_of(_of(results, ROW, value), COLUMN, column)) for column in columns))
         for value in axes[ROW]
     ]
-    lines = [f"| vLLM | {' | '.join(map(str, columns))} |", f"| --- |{' --- |' * len(columns)}"]
+    lines = [f"| vLLM | {' | '.join(_name(str(column)) for column in columns)} |", f"| --- |{' --- |' * len(columns)}"]
     for entries, same in groupby(rows, key=lambda row: row[1]):
         names = [name for name, _ in same]
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        lines.append(f"| {one_line(name)} | {' | '.join(entries)} |")
-    return f"## {one_line(backend)}\n\n" + "\n".join(lines) + "\n"
+        lines.append(f"| {_name(name)} | {' | '.join(entries)} |")
+    return f"## {_name(backend)}\n\n" + "\n".join(lines) + "\n"
+
+
+def _name(text: str) -> str:
+    """As it is where it is a word like those of a matrix, else as code."""
+    return text if re.fullmatch(r"[\w. ]{1,80}", text, re.ASCII) else code(text, 80, in_table=True)
 
 
 def _entry(results: Sequence[CellResult]) -> str:
@@ -67,7 +72,8 @@ def _condition(cells: Sequence[CellResult], ran: Sequence[CellResult]) -> str:
     """Which of the cells that ran, by the axes that tell."""
     here = patterns.domain(ran)
     shown = [patterns.say(box, here) for box in patterns.boxes(cells, here)]
-    return one_line("; ".join(shown[:3]) + ("; …" if len(shown) > 3 else ""), 200).replace("|", "\\|")
+    words = "; ".join(shown[:3]) + ("; …" if len(shown) > 3 else "")
+    return words if re.fullmatch(r"[\w.,;=<>! …]{1,200}", words) else code(words, 200, in_table=True)
 
 
 def _of(results: Sequence[CellResult], axis: str, value: AxisValue) -> list[CellResult]:

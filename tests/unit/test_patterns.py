@@ -89,10 +89,11 @@ def test_what_does_not_exist_may_be_in_a_pattern():
     assert len(fewest(red, others, (2, 2))) == 2
 
 
-def test_patterns_overlap_where_that_saves_one():
-    """An L of three cells: a row and a column that share the corner."""
+def test_what_a_larger_pattern_holds_is_not_said_again():
+    """An L of three cells: two boxes that could share the corner, said as a row and what is left of the column."""
     found = fewest([(0, 0), (0, 1), (1, 0)], [(1, 1)], (2, 2))
-    assert [box.used for box in found] == [((0,), (0, 1)), ((0, 1), (0,))]
+    assert [box.widest for box in found] == [((0,), (0, 1)), ((0, 1), (0,))]
+    assert [box.used for box in found] == [((0,), (0, 1)), ((1,), (0,))]
 
 
 def test_nothing_red_needs_no_pattern_and_everything_red_needs_one():
