@@ -19,11 +19,11 @@ Bits = int
 Masks = Sequence[Sequence[Bits]]
 """For each axis and position, the cells that have it."""
 
-COMPARED = 60_000
+COMPARED = 20_000
 """Pairs of boxes compared before the search for all maximal boxes is given up: tenths of a second."""
-COLUMNS, ENTRIES = 1_000, 20_000
-"""Of the integer program: more boxes, or more cells in all of them, are covered greedily."""
-NODES = 200
+ENTRIES = 10_000
+"""Of the integer program, boxes times cells: where it would have more, boxes are taken greedily."""
+NODES = 50
 """Of the tree that the integer program may search: a count, not a time, so that the same cells give the same boxes."""
 MERGED = 40
 """Boxes among which `roughly` looks for pairs."""
@@ -282,27 +282,38 @@ def _without_needless(problem: _Problem, chosen: Sequence[Bits]) -> list[Bits]:
 
 
 def _by_program(problem: _Problem, candidates: Sequence[Bits], chosen: list[Bits]) -> list[Bits]:
-    """The fewest candidates that cover all, among them those with the fewest words; `chosen` where it is too much."""
-    held = [problem.held(box) for box in candidates]
-    if len(candidates) > COLUMNS or sum(cells.bit_count() for cells in held) > ENTRIES:
+    """The fewest candidates that cover all, among them those with the fewest words; `chosen` where it is too much.
+
+    Boxes that alone hold some cell are in every cover; only what they leave is a question.
+    """
+    held = {box: problem.held(box) for box in candidates}
+    once = many = 0
+    for cells in held.values():
+        many |= once & cells
+        once |= cells
+    needed = [box for box, cells in held.items() if cells & ~many]
+    left = once & ~reduce(or_, (held[box] for box in needed), 0)
+    open_ = [box for box, cells in held.items() if cells & left]
+    if not left:
+        return needed
+    if len(open_) * left.bit_count() > ENTRIES:
         return chosen
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    bits = [[cells >> row & 1 for cells in held] for row in range(len(problem.inside))]
-    rows = np.unique(np.array(bits, dtype=float), axis=0)
-    words = np.array([sum(part & ~box != 0 for part in problem.fields) for box in candidates])
-    cost = 1 + words / (1 + len(problem.sizes)) / (1 + len(chosen)) / 2
+    rows = [number for number in range(len(problem.inside)) if left >> number & 1]
+    table = np.unique(np.array([[held[box] >> row & 1 for box in open_] for row in rows], dtype=float), axis=0)
+    words = np.array([sum(part & ~box != 0 for part in problem.fields) for box in open_])
     found = milp(
-        cost,
-        integrality=np.ones(len(cost)),
+        1
+        + words / (1 + len(problem.sizes)) / (1 + len(chosen)) / 2,  # words of all boxes together weigh less than a box
+        integrality=np.ones(len(open_)),
         bounds=Bounds(0, 1),
-        constraints=LinearConstraint(rows, lb=1),
+        constraints=LinearConstraint(table, lb=1),
         options={"node_limit": NODES},
     )
     if found.x is None:
         return chosen
-    picked = [box for box, taken in zip(candidates, found.x, strict=True) if taken > 0.5]
-    covered = reduce(or_, (problem.held(box) for box in picked), 0)
-    whole = covered.bit_count() == len(problem.inside)
+    picked = needed + [box for box, taken in zip(open_, found.x, strict=True) if taken > 0.5]
+    whole = not once & ~reduce(or_, (held[box] for box in picked), 0)
     return picked if whole and len(picked) <= len(chosen) else chosen

@@ -1,4 +1,4 @@
-"""Reports are valid by the schemas of their formats, and tools that we did not write read the right numbers from them."""
+"""Reports are valid by the schemas of their formats, and tools of others read the right numbers from them."""
 
 import json
 import os
