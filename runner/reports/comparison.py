@@ -79,11 +79,16 @@ def summary_lines(found: Comparison) -> list[str]:
     worse = sum(change.worse for change in found.changes)
     lost = sum(change.lost for change in found.changes)
     kinds = " + ".join(f"{counts[kind]:,} {NAMES.get(kind, kind)}" for kind in Kind if counts[kind]) or "0"
-    lines = [f"{count(len(found.changes), 'cell')} judged = {kinds}; {len(found.unjudged):,} judged on neither side"]
+    lines = [
+        f"{count(len(found.changes), 'cell')} judged = {kinds}; {len(found.unjudged):,} judged on neither side; "
+        "known issues left aside"
+    ]
     if worse:
         lines.append(f"{count(worse, 'cell')} got worse")
     elif found.comparable:
         lines.append(f"of {count(found.comparable, 'cell')} judged on both sides, none got worse")
+    if broken := sum(change.kind is Kind.NEW and change.harm[1] > Harm.NONE for change in found.changes):
+        lines.append(f"{count(broken, 'new cell')} with trouble: not known to be worse, for nothing was known before")
     if lost:
         lines.append(f"{count(lost, 'cell')} judged before could not be judged again: machine or harness trouble")
     if differ:
@@ -92,9 +97,19 @@ def summary_lines(found: Comparison) -> list[str]:
             f"{count(len(differ), 'cell')} with different evidence on the two sides, no claim about either: "
             f"{agreed:,} say the same, {len(differ) - agreed:,} do not"
         )
+    if moved := [change for change in found.changes if _other_cases(change)]:
+        lines.append(
+            f"{count(len(moved), 'cell')} judged by different cases on the two sides (cases_digest): a difference may "
+            "be theirs"
+        )
     off = Counter(one for change in found.changes for one in change.evidence if one is not Evidence.DEVICE)
     lines += [f"no claim about a device: {count(n, 'cell')} {one} ({EVIDENCE_MEANING[one]})" for one, n in off.items()]
     return lines
+
+
+def _other_cases(change: Change) -> bool:
+    """Whether both sides say by which cases they were judged, and these are not the same."""
+    return len({side.environment.get("cases_digest", "") for side in _sides(change)} - {""}) > 1
 
 
 def exit_line(found: Comparison) -> str:
@@ -126,8 +141,10 @@ def fields(group: Alike, axes: Domain) -> Iterator[Field]:
         yield Field("worse", [QUIET])
     if verdicts := _verdicts(group):
         yield Field("verdict", verdicts)
-    if group.lost:
-        yield Field("reason", [one_line(side.reason) for side in _sides(group.changes[0]) if side.state.bad][:1])
+    if (now := group.changes[0].after) and (
+        group.lost or (now.state is State.REFUSED and group.kind is not Kind.STILL)
+    ):
+        yield Field("reason", [one_line(now.reason) or "none given"])
     yield Field("where", compact(group.changes, axes, limit=PATTERNS))
     repro = next((side.repro for side in reversed(_sides(group.changes[0])) if side.repro), "")
     if repro:
@@ -158,7 +175,7 @@ def domain(found: Comparison) -> Domain:
 def show(console: Console, found: Comparison, *, title: str) -> None:
     """For a person."""
     axes, groups = domain(found), alike(found)
-    console.print(Text(one_line(title), style="bold"))
+    console.print(Text(one_line(title, 1000), style="bold"), soft_wrap=True)
     for line in summary_lines(found):
         console.print(Text(line), soft_wrap=True)
     console.print()
