@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from runner.compare import Change, Comparison, Harm, Kind, details, troubles
-from runner.model import CellResult, Evidence, State
+from runner.model import CellResult, Evidence, State, Verdict
+from runner.outcome import VERDICT_ORDER
 from runner.reports import terminal
 from runner.reports.fields import Field
 from runner.reports.markdown import code, field_text
@@ -83,6 +84,7 @@ def summary_lines(found: Comparison) -> list[str]:
         f"{count(len(found.changes), 'cell')} judged = {kinds}; {len(found.unjudged):,} judged on neither side; "
         "known issues left aside"
     ]
+    lines += [f"verdicts {side}: {_totals(found, side)}" for side in ("before", "after")]
     if worse:
         lines.append(f"{count(worse, 'cell')} got worse")
     elif found.comparable:
@@ -105,6 +107,13 @@ def summary_lines(found: Comparison) -> list[str]:
     off = Counter(one for change in found.changes for one in change.evidence if one is not Evidence.DEVICE)
     lines += [f"no claim about a device: {count(n, 'cell')} {one} ({EVIDENCE_MEANING[one]})" for one, n in off.items()]
     return lines
+
+
+def _totals(found: Comparison, side: str) -> str:
+    """How many cells of one side have which verdict, worst first."""
+    rows = [getattr(change, side) for change in (*found.changes, *found.unjudged)]
+    counts = Counter(row.verdict for row in rows if row is not None)
+    return " + ".join(f"{counts[one]:,} {one}" for one in sorted(counts, key=VERDICT_ORDER.__getitem__)) or "no cell"
 
 
 def _other_cases(change: Change) -> bool:
@@ -141,6 +150,10 @@ def fields(group: Alike, axes: Domain) -> Iterator[Field]:
         yield Field("worse", [QUIET])
     if verdicts := _verdicts(group):
         yield Field("verdict", verdicts)
+    if shaky := sum(any(map(_came_and_went, _sides(change))) for change in group.changes):
+        yield Field(
+            "flaky", [f"{count(shaky, 'cell')} seen both ways at one revision: run again before you believe it"]
+        )
     if (now := group.changes[0].after) and (
         group.lost or (now.state is State.REFUSED and group.kind is not Kind.STILL)
     ):
@@ -153,6 +166,10 @@ def fields(group: Alike, axes: Domain) -> Iterator[Field]:
 
 def _sides(change: Change) -> list[CellResult]:
     return [side for side in (change.before, change.after) if side is not None]
+
+
+def _came_and_went(row: CellResult) -> bool:
+    return row.verdict is Verdict.FLAKY or (row.state.bad and State.PASS in row.reruns)
 
 
 def _verdicts(group: Alike) -> list[str]:

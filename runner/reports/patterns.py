@@ -30,11 +30,9 @@ class Domain(dict[str, tuple[AxisValue, ...]]):
     """
 
     def __init__(self, every: Sequence[Placed], existing: Sequence[Placed]) -> None:
-        found: dict[str, dict[AxisValue, None]] = {}
-        for one in every:
-            for axis, value in one.axes.items():
-                found.setdefault(axis, {})[value] = None
-        super().__init__({axis: tuple(values) for axis, values in found.items()})
+        names = dict.fromkeys(axis for one in every for axis in one.axes)
+        # an axis that only a part of them has, as of two matrices, is empty for the others
+        super().__init__({axis: tuple(dict.fromkeys(one.axes.get(axis, "") for one in every)) for axis in names})
         self._existing = existing
 
     @property
@@ -50,7 +48,7 @@ class Domain(dict[str, tuple[AxisValue, ...]]):
         return [(axis, {value: number for number, value in enumerate(values)}) for axis, values in self.items()]
 
     def _cell(self, one: Placed) -> patterns.Cell:
-        return tuple([position[one.axes[axis]] for axis, position in self._positions])
+        return tuple([position[one.axes.get(axis, "")] for axis, position in self._positions])
 
     def sides(self, chosen: Sequence[Placed]) -> tuple[list[patterns.Cell], list[patterns.Cell]]:
         """The cells of a set, and all others that exist."""

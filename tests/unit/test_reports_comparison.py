@@ -55,6 +55,8 @@ def test_a_comparison_reads_as_intended():
     assert shown(OLD, NEW) == (
         """a → b
 18 cells judged = 1 regressed + 5 changed + 1 still + 11 same; 0 judged on neither side; known issues left aside
+verdicts before: 6 overflow + 12 pass
+verdicts after: 6 overflow + 1 fail + 11 pass
 6 cells got worse
 no claim about a device: 18 cells emulated (vLLM's own Python on a CPU that presents the arch; no GPU kernel ran)
 
@@ -137,6 +139,20 @@ def test_other_cases_on_one_side_are_told():
     more = [replace(row, environment={**row.environment, "cases_digest": "bb"}) for row in NEW]
     assert "18 cells judged by different cases on the two sides" in shown(other, more)
     assert "different cases" not in shown(other, NEW)
+
+
+def test_a_cell_that_comes_and_goes_is_told():
+    flaky = [replace(row, reruns=(State.FAIL, State.PASS)) if row.state is State.FAIL else row for row in NEW]
+    assert "flaky     1 cell seen both ways at one revision" in shown(OLD, flaky)
+    assert "flaky" not in shown(OLD, [replace(row, reruns=(State.FAIL,)) for row in NEW])
+
+
+def test_runs_of_different_matrices_can_be_shown():
+    """An axis that only one of them has: no cell is the same, and that is said."""
+    other = [replace(row, axes={**row.axes, "colour": "red"}) for row in NEW]
+    text = shown(OLD, other)
+    assert "gone" in text
+    assert "exit 5" in text
 
 
 def many(state, vllm):
