@@ -10,7 +10,7 @@ import typer
 from runner import nearest, output
 from runner.axes import AXES
 from runner.commands.arguments import Json
-from runner.errors import UsageError
+from runner.errors import NothingSelected, UsageError
 from runner.model import CellResult
 
 _SIDE = "A run directory; with --in, a release or a candidate of that run."
@@ -34,6 +34,10 @@ def add_to(app: typer.Typer) -> None:
         along: Annotated[
             str, typer.Option("--along", metavar="AXIS", help="The axis that A and B are values of.")
         ] = "vllm",
+        filter_: Annotated[
+            list[str] | None,
+            typer.Option("--filter", "-f", metavar="EXPR", help="Only these cells, as of a run: `sm100`, `spec_k>=3`."),
+        ] = None,
         as_json: Json = False,
         as_markdown: Annotated[
             bool, typer.Option("--markdown", help="Markdown for a pull request, short enough for a comment.")
@@ -52,7 +56,7 @@ def add_to(app: typer.Typer) -> None:
         if along not in AXES:
             raise UsageError(f"--along {along}: no such axis{nearest.hint(along, AXES)}")
         sides = _of_one_run(runs, before, after, along) if runs else _of_two_runs(before, after)
-        found = comparing.compare(*sides, along=along)
+        found = comparing.compare(*_filtered(sides, filter_ or ()), along=along)
         title = f"{before} → {after}"
         if not runs and found.sides[0] and found.sides[0] != found.sides[1]:
             title += f" ({found.sides[0]} → {found.sides[1]})"
@@ -66,6 +70,26 @@ def add_to(app: typer.Typer) -> None:
                 comparison.show(screen, found, title=title)
             output.emit(shown.get().rstrip("\n"))
         raise typer.Exit(found.exit_code)
+
+
+def _filtered(sides: Sequence[Sequence[CellResult]], asked: Sequence[str]) -> list[list[CellResult]]:
+    """What passes every filter, by the values that the results have; NothingSelected where nothing does."""
+    from runner import filters
+    from runner.reports import patterns
+
+    axes = patterns.domain([row for side in sides for row in side])
+    parsed = [filters.parse(text, axes) for text in asked]
+    left = [
+        [
+            row
+            for row in side
+            if all(one.matches(row.id) and all(one.lets(*item) for item in row.axes.items()) for one in parsed)
+        ]
+        for side in sides
+    ]
+    if parsed and not any(left):
+        raise NothingSelected(f"no cell of either side is {' and '.join(asked)}")
+    return left
 
 
 def _of_two_runs(before: str, after: str) -> list[Sequence[CellResult]]:

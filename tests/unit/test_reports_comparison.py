@@ -227,6 +227,18 @@ def test_another_axis_can_be_the_one_that_differs(runs, capsys):
     assert cli.main(["compare", "0", "7", "--along", "spec_k", "--in", str(runs / "old")]) == 0
 
 
+def test_a_filter_chooses_on_both_sides(runs, capsys):
+    command = ["compare", str(runs / "old"), str(runs / "new"), "--filter"]
+    assert cli.main([*command, "sm100"]) == 0
+    assert "6 cells judged = 6 same" in capsys.readouterr().out
+    assert cli.main([*command, "sm120,b200", "--filter", "spec_k>=3"]) == 1
+    assert "6 cells judged = 3 changed + 3 same" in capsys.readouterr().out
+    assert cli.main([*command, "sm101"]) == 5
+    assert "did you mean 'sm120' or 'sm100'" in capsys.readouterr().err
+    assert cli.main([*command, "sm90", "--filter", "sm100"]) == 5
+    assert cli.main([*command, "spec_k>"]) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
