@@ -8,6 +8,7 @@ A cell is a tuple of positions, one per axis: position p stands for the p-th val
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from runner.patterns.cover import cover, without_needless
@@ -43,7 +44,8 @@ def roughly(boxes: Sequence[Box], inside: Iterable[Cell], outside: Iterable[Cell
         if strays > STRAYS:
             break
         few = [joined, *(box for box in few if box & ~joined)]
-    return problem.described(without_needless(problem, [*few, *rest]))
+    rough = problem.described(without_needless(problem, [*few, *rest]))
+    return [replace(box, used=box.widest) for box in rough]  # what is counted is what is said
 
 
 def _merged(problem: Problem) -> tuple[Problem, list[list[list[int]]]]:
