@@ -61,7 +61,7 @@ def _maximal(problem: Problem) -> list[Bits] | None:
 
 def _disjoint(problem: Problem) -> list[Bits]:
     """Boxes that hold the other side and nothing else, not even what does not exist; few, but not the fewest."""
-    boxes = [problem.pack([one] for one in cell) for cell in problem.outside]
+    boxes = [problem.point(cell) for cell in problem.outside]
     for part in problem.fields:
         together: dict[Bits, Bits] = {}
         for box in boxes:
@@ -77,7 +77,7 @@ def _by_seeds(problem: Problem) -> tuple[list[Bits], list[Bits]]:
     seen: dict[Bits, Bits] = {}
     while left:
         cell = problem.inside[(left & -left).bit_length() - 1]
-        point = problem.pack([one] for one in cell)
+        point = problem.point(cell)
         grown = [problem.grown(point, axes[start:] + axes[:start]) for start in axes]
         seen |= {box: problem.held(box) for box in grown}
         gains = [(seen[box] & left).bit_count() for box in grown]

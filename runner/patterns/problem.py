@@ -34,10 +34,15 @@ class Problem:
         self.inside, self.outside, self.sizes = inside, outside, sizes
         self.offsets = [sum(sizes[:axis]) for axis in range(len(sizes))]
         self.fields = [((1 << size) - 1) << offset for size, offset in zip(sizes, self.offsets, strict=True)]
+        self._bits = [[1 << offset + one for one in range(n)] for n, offset in zip(sizes, self.offsets, strict=True)]
         self._in, self._out = _masks(inside, sizes), _masks(outside, sizes)
 
     def pack(self, values: Iterable[Iterable[int]]) -> Bits:
-        return sum(1 << offset + one for offset, taken in zip(self.offsets, values, strict=True) for one in taken)
+        return sum(bits[one] for bits, taken in zip(self._bits, values, strict=True) for one in taken)
+
+    def point(self, cell: Cell) -> Bits:
+        """The box of one cell."""
+        return sum([bits[one] for bits, one in zip(self._bits, cell, strict=True)])
 
     def unpack(self, box: Bits) -> tuple[tuple[int, ...], ...]:
         return tuple(
@@ -49,9 +54,9 @@ class Problem:
         """The cells of the set that the box holds."""
         return self._cells(box, self._in)
 
-    def strays(self, box: Bits) -> int:
-        """How many of the others it holds."""
-        return self._cells(box, self._out).bit_count()
+    def strays(self, box: Bits) -> Bits:
+        """The others that it holds."""
+        return self._cells(box, self._out)
 
     def _cells(self, box: Bits, masks: Masks) -> Bits:
         held = _everything(masks)
@@ -72,18 +77,11 @@ class Problem:
                     layers[axis] |= masks[axis][one]
         return box
 
-    def described(self, boxes: Iterable[Bits]) -> list[Box]:
-        """The boxes in the open, the largest first, and among equals in the order of the values."""
-        left, found = (1 << len(self.inside)) - 1, []
-        for box in sorted(boxes, key=lambda box: (-self.held(box).bit_count(), self.unpack(box))):
-            held, values = self.held(box), self.unpack(box)
-            needed = held & left or held
-            used = tuple(
-                tuple(one for one in taken if needed & self._in[axis][one]) for axis, taken in enumerate(values)
-            )
-            left &= ~held
-            found.append(Box(values, used, held.bit_count(), self.strays(box)))
-        return found
+    def used(self, box: Bits, cells: Bits) -> tuple[tuple[int, ...], ...]:
+        """The positions of the box that these cells of the set have."""
+        return tuple(
+            tuple(one for one in taken if cells & self._in[axis][one]) for axis, taken in enumerate(self.unpack(box))
+        )
 
 
 def _masks(cells: Sequence[Cell], sizes: Sequence[int]) -> list[list[Bits]]:

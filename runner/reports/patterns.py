@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Protocol
 
 from runner import patterns
-from runner.model import AxisValue, CellResult, State
+from runner.model import AxisValue, CellResult, State, Verdict
 from runner.patterns import Box
 from runner.reports.text import count, one_line
 
@@ -40,30 +40,29 @@ class Domain(dict[str, tuple[AxisValue, ...]]):
         return [len(values) for values in self.values()]
 
     @cached_property
-    def _cells(self) -> list[patterns.Cell]:
-        return [self._cell(one) for one in self._existing]
+    def _grid(self) -> patterns.Grid:
+        return patterns.Grid([self.cell(one) for one in self._existing], self.sizes)
 
     @cached_property
     def _positions(self) -> list[tuple[str, dict[AxisValue, int]]]:
         return [(axis, {value: number for number, value in enumerate(values)}) for axis, values in self.items()]
 
-    def _cell(self, one: Placed) -> patterns.Cell:
+    def cell(self, one: Placed) -> patterns.Cell:
         return tuple([position[one.axes.get(axis, "")] for axis, position in self._positions])
 
-    def sides(self, chosen: Sequence[Placed]) -> tuple[list[patterns.Cell], list[patterns.Cell]]:
-        """The cells of a set, and all others that exist."""
-        inside = dict.fromkeys(self._cell(one) for one in chosen)
-        return list(inside), [cell for cell in self._cells if cell not in inside]
+    def split(self, chosen: Sequence[Placed]) -> patterns.Split:
+        """A set of the cells that exist, against all others."""
+        return self._grid.split([self.cell(one) for one in chosen])
 
 
 def domain(results: Sequence[CellResult]) -> Domain:
-    return Domain(results, [result for result in results if result.state is not State.UNSUPPORTED])
+    excluded = (State.UNSUPPORTED, Verdict.UNSUPPORTED)
+    return Domain(results, [result for result in results if (result.state, result.verdict) != excluded])
 
 
 def boxes(results: Sequence[Placed], axes: Domain) -> list[Box]:
     """The fewest boxes that hold these cells and no other one that exists; the largest first."""
-    inside, outside = axes.sides(results)
-    return patterns.fewest(inside, outside, axes.sizes)
+    return axes.split(results).fewest()
 
 
 def compact(results: Sequence[Placed], axes: Domain, *, limit: int) -> list[str]:
@@ -71,14 +70,14 @@ def compact(results: Sequence[Placed], axes: Domain, *, limit: int) -> list[str]
 
     Where there are more, a few that hold some other cells too are offered beside them, with their counterexamples.
     """
-    inside, outside = axes.sides(results)
-    found = patterns.fewest(inside, outside, axes.sizes)
+    split = axes.split(results)
+    found = split.fewest()
     lines = [say(box, axes) for box in found[:limit]]
     if len(found) <= limit:
         return lines
-    shown = _held(found[:limit], inside)
-    lines.append(f"… and {len(inside) - shown:,} more in {count(len(found) - limit, 'pattern')}")
-    rough = patterns.roughly(found, inside, outside, axes.sizes)
+    left = _left_out(found[:limit], {axes.cell(one) for one in results})
+    lines.append(f"… and {left:,} more in {count(len(found) - limit, 'pattern')}")
+    rough = split.roughly(found)
     if len(rough) <= limit:
         lines += [
             f"nearly: {say(box, axes)} ({box.inside:,} cells; not {count(box.outside, 'other')})" for box in rough
@@ -86,11 +85,11 @@ def compact(results: Sequence[Placed], axes: Domain, *, limit: int) -> list[str]
     return lines
 
 
-def _held(found: Sequence[Box], inside: Sequence[patterns.Cell]) -> int:
-    """How many different cells the boxes hold together."""
-    taken = [[frozenset(values) for values in box.used] for box in found]
+def _left_out(found: Sequence[Box], cells: set[patterns.Cell]) -> int:
+    """How many of the cells none of the boxes holds."""
+    taken = [[frozenset(values) for values in box.widest] for box in found]
     return sum(
-        any(all(one in values for one, values in zip(cell, box, strict=True)) for box in taken) for cell in inside
+        not any(all(one in values for one, values in zip(cell, box, strict=True)) for box in taken) for cell in cells
     )
 
 

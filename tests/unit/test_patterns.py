@@ -6,9 +6,13 @@ from itertools import chain, combinations, product
 
 import pytest
 
-from runner.patterns import fewest, roughly
+from runner.patterns import Grid
 
 ODD_SIZES = [(3, 2), (2, 2, 2, 2), (4, 3, 2), (5, 3), (3, 3, 3), (5, 7, 2, 6), (26, 5, 7), (1, 4, 1, 3), (2, 9, 3, 3)]
+
+
+def fewest(red, others, sizes):
+    return Grid([*red, *others], sizes).split(red).fewest()
 
 
 def table(seed):
@@ -110,10 +114,10 @@ def test_a_rough_pattern_counts_what_it_holds_beside():
     every = list(product(range(3), range(5), range(6)))
     block = [cell for cell in every if cell[0] == 1]
     red = [cell for cell in block if cell not in ((1, 0, 0), (1, 3, 4))]
-    others = [cell for cell in every if cell not in red]
-    exact = fewest(red, others, (3, 5, 6))
+    split = Grid(every, (3, 5, 6)).split(red)
+    exact = split.fewest()
     assert len(exact) > 1
-    (rough,) = roughly(exact, red, others, (3, 5, 6))
+    (rough,) = split.roughly(exact)
     assert rough.used == ((1,), (0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5))
     assert (rough.inside, rough.outside) == (28, 2)
 
@@ -121,8 +125,8 @@ def test_a_rough_pattern_counts_what_it_holds_beside():
 def test_a_rough_pattern_is_not_offered_for_many_counterexamples():
     every = list(product(range(4), range(4)))
     red = [(i, i) for i in range(4)]
-    others = [cell for cell in every if cell not in red]
-    assert len(roughly(fewest(red, others, (4, 4)), red, others, (4, 4))) == 4
+    split = Grid(every, (4, 4)).split(red)
+    assert len(split.roughly(split.fewest())) == 4
 
 
 def test_the_same_cells_in_another_order_give_the_same_patterns():
