@@ -283,6 +283,14 @@ def test_a_matrix_with_another_version_keeps_everything_else(many: None) -> None
         assert getattr(after, name) == getattr(before, name)
 
 
+def test_without_the_device_that_is_asked_for_nothing_is_judged(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked("--evidence", "device") == 3
+    assert "0.20.0 cannot be judged: there is no sm90 device here" in capsys.readouterr().err
+    assert not ran(engine)
+
+
 PIP = """import sys
 if "{package}" not in sys.argv:
     sys.exit("ERROR: No matching distribution found for " + sys.argv[-1])
