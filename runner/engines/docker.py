@@ -81,7 +81,9 @@ class DockerEngine:
                 mem_limit=self._memory,
                 memswap_limit=self._memory,
                 log_config=LogConfig(type="none"),  # the attached stream is the log; nothing fills the disk
-                device_requests=_devices(order),
+                device_requests=devices_of(
+                    order, cdi=order.evidence is Evidence.DEVICE and by_cdi(self._client.info())
+                ),
             )
             try:
                 # Before the start, so that not a byte is missed.
@@ -92,6 +94,9 @@ class DockerEngine:
                     container.remove(force=True)
                 raise
         return DockerWorker(container, stream, {"image_digest": image.id or ""})
+
+    def _devices(self, order: Order) -> list[DeviceRequest]:
+        return devices_of(order, cdi=order.evidence is Evidence.DEVICE and by_cdi(self._client.info()))
 
     def sweep(self) -> list[str]:
         def left_over(container: Container) -> bool:
@@ -208,12 +213,23 @@ def user() -> str:
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOBODY
 
 
-def _devices(order: Order) -> list[DeviceRequest]:
+def by_cdi(info: Mapping[str, Any]) -> bool:
+    """Whether a GPU is named by CDI, from what a daemon says of itself: NVIDIA's runtime is not there, its CDI file is.
+
+    https://github.com/cncf-tags/container-device-interface
+    """
+    folders = info.get("CDISpecDirs") or ()
+    return "nvidia" not in info.get("Runtimes", {}) and any(any(Path(one).glob("nvidia*")) for one in folders)
+
+
+def devices_of(order: Order, *, cdi: bool) -> list[DeviceRequest]:
     """The GPU that was leased; one that was not is a mistake of ours, and no container gets all of them."""
     if order.evidence is not Evidence.DEVICE:
         return []
     if not order.device:
         raise CannotStart("a container for a GPU was asked for without a lease on one")
+    if cdi:
+        return [DeviceRequest(driver="cdi", device_ids=[f"nvidia.com/gpu={order.device}"])]
     return [DeviceRequest(device_ids=[order.device], capabilities=[["gpu"]])]
 
 

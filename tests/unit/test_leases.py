@@ -13,7 +13,7 @@ from runner import dispatch
 from runner.devices import Device
 from runner.driver_log import DriverLog
 from runner.engines.base import CannotStart
-from runner.engines.docker import _devices as request
+from runner.engines.docker import by_cdi, devices_of
 from runner.engines.fake import FakeEngine, Step
 from runner.engines.leased import LeasedEngine
 from runner.engines.local import told
@@ -196,14 +196,29 @@ def test_a_failing_case_on_a_device_with_memory_errors_is_the_machines(order: Or
 def test_the_worker_sees_its_device_and_no_other(order: Order) -> None:
     held = replace(order, device="GPU-1")
     assert told(held)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
-    (asked,) = request(held)
+    (asked,) = devices_of(held, cdi=False)
     assert asked == {
         "Driver": "", "Count": 0, "DeviceIDs": ["GPU-1"], "Capabilities": [["gpu"]], "Options": {},
     }  # fmt: skip
+    (named,) = devices_of(held, cdi=True)
+    assert named == {
+        "Driver": "cdi", "Count": 0, "DeviceIDs": ["nvidia.com/gpu=GPU-1"], "Capabilities": [], "Options": {},
+    }  # fmt: skip
     with pytest.raises(CannotStart, match="without a lease"):
-        request(order)
-    assert request(replace(order, evidence=Evidence.EMULATED)) == []
+        devices_of(order, cdi=False)
+    assert devices_of(replace(order, evidence=Evidence.EMULATED), cdi=True) == []
     assert "CUDA_VISIBLE_DEVICES" not in told(replace(order, evidence=Evidence.EMULATED))
+
+
+def test_a_gpu_goes_by_its_cdi_name_where_docker_has_no_runtime_for_it(tmp_path: Path) -> None:
+    """`docker info` of a daemon with the toolkit's runtime, with its CDI file alone, and with neither."""
+    none, some = tmp_path / "none", tmp_path / "cdi"
+    some.mkdir()
+    (some / "nvidia.yaml").write_text("cdiVersion: 0.6.0\n")
+    assert not by_cdi({"Runtimes": {"runc": {}, "nvidia": {}}, "CDISpecDirs": [str(some)]})
+    assert by_cdi({"Runtimes": {"runc": {}}, "CDISpecDirs": [str(none), str(some)]})
+    assert not by_cdi({"Runtimes": {"runc": {}}, "CDISpecDirs": [str(none)]})
+    assert not by_cdi({"Runtimes": {"runc": {}}, "CDISpecDirs": None})
 
 
 def test_a_run_has_as_many_workers_as_devices_and_gives_them_back(order: Order, tmp_path: Path) -> None:
