@@ -28,7 +28,7 @@ COUNTS = frozenset({"spec_k", "chunk"})
 LABEL = r"^[a-z0-9_.]+$"
 """What a label may hold, so that an id is safe in a shell, a file name and the name of a CI job."""
 
-_PRODUCTS = {
+PRODUCTS = {
     "a100": "sm80",
     "a30": "sm80",
     "a10": "sm86",
@@ -85,8 +85,8 @@ def in_id(axis: str, value: AxisValue) -> bool:
 
 def arch_alias(word: str) -> str | None:
     """The arch that people also call `word`: `10.0`, `10.0a`, `sm_100` and `b200` are sm100."""
-    if word in _PRODUCTS:
-        return _PRODUCTS[word]
+    if word in PRODUCTS:
+        return PRODUCTS[word]
     if ("." in word or word.startswith("sm")) and (found := _CAPABILITY.fullmatch(word)):
         return f"sm{found['major']}{found['minor']}"
     return None
