@@ -53,7 +53,8 @@ def pack(rows: Sequence[CellResult], axes: Domain, *, more: Mapping[str, Any]) -
         found = _Packer(axes, limit)
         cells = [found.cell(row) for row in rows]
         text = embeddable({**_head(axes), **found.tables(), "cells": cells, **more})
-        if len(text) <= BYTES:
+        texts = len(embeddable(found.tables()["texts"]))
+        if len(text) <= BYTES or len(text) - texts > BYTES:  # fits, or cannot for the number of cells alone
             break
     return Packed(text, limit if found.was_cut else 0)
 

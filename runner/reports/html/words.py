@@ -98,7 +98,8 @@ def _proof(rows: Sequence[CellResult]) -> str:
         return f"No GPU was used ({', '.join(f'{number:,} {evidence}' for evidence, number in found.items())})."
     if len(found) == 1:
         return "Everything that ran did so on a GPU."
-    return f"Of the results {found[Evidence.DEVICE]:,} were obtained on a GPU, the others were not."
+    there = found[Evidence.DEVICE]
+    return f"Of {count(sum(found.values()), 'result')} {there:,} {'was' if there == 1 else 'were'} obtained on a GPU."
 
 
 def total_of_each(rows: Sequence[CellResult], trends: Mapping[Verdict, Line]) -> list[Total]:
