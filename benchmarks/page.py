@@ -11,6 +11,7 @@ shows what it did. Medians over the rounds. Needs the extra dev, and chromium.
 import argparse
 import os
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -57,8 +58,7 @@ def main() -> None:
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder, "report.html")
-        sandbox = [] if os.geteuid() else ["--no-sandbox"]
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=sandbox)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         for number in range(asked.rounds):
             print(f"round {number + 1} of {asked.rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
             began = time.perf_counter()

@@ -51,6 +51,8 @@ PRODUCTS = {
     "rtx5090": "sm120",
     "gb10": "sm121",
 }
+"""The arch of a GPU that people know by its name."""
+
 # 10.0, 10.0a and 12.0f as in FlashInfer's arch lists, sm_90 and sm90a as nvcc writes them.
 _CAPABILITY = re.compile(r"(?:sm_?)?(?P<major>\d{1,2})(?:\.|(?<=\d))(?P<minor>\d)[af]?")
 

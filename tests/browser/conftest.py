@@ -22,12 +22,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One for each file of tests: while it is open, this process has an event loop that others must not meet."""
-    chromium = shutil.which("chromium")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no chromium: apt-get install chromium")
-    sandbox = [] if os.geteuid() else ["--no-sandbox"]  # Chromium refuses its sandbox to root
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=sandbox)
+        opened = playwright.chromium.launch(executable_path=chromium)  # without a sandbox, which root may not have
         yield opened
         opened.close()
 

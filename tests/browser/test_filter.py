@@ -103,13 +103,13 @@ def drawn() -> list[list[str]]:
     ]
 
 
-def test_a_thousand_generated_filters_choose_the_cells_that_python_chooses(page: Page, drawn: list[list[str]]) -> None:
+def test_generated_filters_choose_the_cells_that_python_chooses(page: Page, drawn: list[list[str]]) -> None:
     # A semicolon in a word, or a space where it is no part of a comparison, parts filters in the box only.
     texts = [texts for texts in drawn if all(len(text.split()) <= 1 or " " not in tight(text) for text in texts)]
     expected = [by_python(each) for each in texts]
     assert len(texts) > 2000
     assert sum(one == "error" for one in expected) > 300
-    assert sum(one != "error" and 0 < len(one) < len(CELLS) for one in expected) > 700
+    assert sum(one != "error" and 0 < len(one) < len(CELLS) for one in expected) > 500
     found = by_script(page, ["; ".join(each) for each in texts])
     assert [(t, f) for t, f, e in zip(texts, found, expected, strict=True) if f != e] == []
 

@@ -3,12 +3,15 @@
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from runner.model import Batch, CaseResult, CellResult, Overflow, State, Verdict
+from runner.reports import html
+from runner.reports.html import Earlier
 from runner.reports.text import plain
 from tests.unit import synthetic
 
@@ -115,7 +118,7 @@ def elements(page: Page) -> dict[str, int]:
 @pytest.fixture
 def before(show) -> dict[str, int]:
     """The elements of a page of the same rows with a word in every place."""
-    page = show(rows("harmless"), title="harmless")
+    page = show(rows("harmless"), title="harmless", history=[Earlier("harmless", {Verdict.OVERFLOW: 1})])
     look_at_everything(page)
     return elements(page)
 
@@ -123,13 +126,32 @@ def before(show) -> dict[str, int]:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_text_is_shown_and_does_nothing(show, before: dict[str, int], name: str) -> None:
     text = HOSTILE[name]
-    page = show(rows(text), title=text)
+    page = show(rows(text), title=text, history=[Earlier(text, {Verdict.OVERFLOW: 1})])
     told = look_at_everything(page)
     assert elements(page) == before
     assert len(told) == len(rows(text))
     shown = " ".join(plain(text[:60]).split())[:50]
     assert sum(shown in " ".join(each.split()) for each in told) >= 12
     assert page.evaluate("Object.keys(Object.prototype).length") == 0
+
+
+def test_a_script_that_got_in_would_not_run(browser: Browser, tmp_path: Path) -> None:
+    """The last line of defence: the page's own policy. Not the `page` of the other tests, which takes no complaint."""
+    (tmp_path / "report.html").write_text(html.render([SAMPLE], exit_code=1))
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto((tmp_path / "report.html").as_uri())
+    page.evaluate("""() => {
+      document.body.append(Object.assign(document.createElement("script"), { textContent: "window.ran = 1" }));
+      document.body.append(Object.assign(document.createElement("img"), { src: "http://127.0.0.1:9/x.png" }));
+      document.body.insertAdjacentHTML("beforeend", "<b onclick='window.ran = 2' id=planted>x</b>");
+      document.getElementById("planted").click();
+    }""")
+    page.wait_for_timeout(50)
+    assert page.evaluate("window.ran") is None
+    assert sum("Content Security Policy" in text for text in said) == 3
+    page.close()
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if "megabyte" not in name])

@@ -177,6 +177,12 @@ def test_a_batch_that_no_scheduler_forms_is_not_drawn(show) -> None:
     expect(page.locator("#story")).to_contain_text("none that a scheduler forms")
 
 
+def test_an_arrow_finds_the_map_by_itself(show) -> None:
+    page = show(ROWS)
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == ROWS[0].id
+
+
 def test_the_keyboard_alone_does_everything(show) -> None:
     page = show(ROWS)
     page.keyboard.press("/")
@@ -358,3 +364,18 @@ def test_earlier_runs_are_drawn_beside_the_totals(show) -> None:
     )
     label = page.locator("[data-verdict=pass] svg").get_attribute("aria-label")
     assert label == f"over 3 runs: 3, 5, {passed}"
+
+
+def test_columns_that_a_filter_leaves_empty_are_gone(show) -> None:
+    page = show(ROWS)
+    table = page.locator("table.map").first
+    wide = table.bounding_box()["width"]
+    page.locator("#filter").fill("k3")  # one of two values of k
+    narrow = table.bounding_box()["width"]
+    # Four columns of 24 pixels and the 2 between two; before three of them is a gap of 8: an outer axis changes there.
+    assert wide - narrow == 4 * 26 + 3 * 8
+    labels = page.locator(SHOWN).evaluate_all(
+        "all => all.filter((td) => td.getBoundingClientRect().width > 20).map((td) => td.getAttribute('aria-label'))"
+    )
+    assert len(labels) == page.locator(SHOWN).count()
+    assert all("-k3-" in label for label in labels)

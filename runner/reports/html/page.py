@@ -81,7 +81,7 @@ def render(
 def _in_order(axes: patterns.Domain) -> patterns.Domain:
     """Numbers by size: a sample of a matrix has them in any order."""
     numbers = {axis for axis, values in axes.items() if all(isinstance(value, int) for value in values)}
-    return {axis: tuple(sorted(values)) if axis in numbers else values for axis, values in axes.items()}  # type: ignore[type-var]
+    return {axis: tuple(sorted(values)) if axis in numbers else values for axis, values in axes.items()}
 
 
 @lru_cache

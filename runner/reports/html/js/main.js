@@ -137,6 +137,10 @@ function onKey(event) {
     return;
   }
   if (cell >= 0) onCellKey(event, cell);
+  else if (event.target === document.body && event.key.startsWith("Arrow") && places[current]) {
+    event.preventDefault();
+    goTo(current);
+  }
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
   const does = { "/": () => { box.focus(); box.select(); }, "?": () => byId("help").showModal(), d: changeTheme }[event.key];
   if (!does) return;

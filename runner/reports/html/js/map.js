@@ -4,7 +4,8 @@ const LETTER = 8; // pixels
 const maps = byId("maps");
 let places = []; // for each cell its td, or undefined where its row is left out
 let rowsDrawn = []; // {row, cells}: a tr and the cells in it
-let blocksDrawn = []; // {block, rows}: a figure and its rowsDrawn
+let blocksDrawn = []; // {block, rows, columns, heads}: a figure, its rowsDrawn, the cols of its cells, the pixels before them
+let columnOf = []; // for each cell the number of its column
 
 // `lanes`: {rows, columns, maps}, lists of axis numbers. Rows of nothing but unsupported cells are left out, unless asked for.
 function drawMaps(lanes, everything) {
@@ -14,9 +15,10 @@ function drawMaps(lanes, everything) {
   const columns = combinations(lanes.columns);
   const blocks = new Map();
   const column = new Map(columns.map((key, i) => [key.join(), i]));
+  columnOf = cells.map((_, cell) => column.get(keyOf(cell, lanes.columns)));
   cells.forEach((_, cell) => {
     const block = entry(blocks, keyOf(cell, lanes.maps), () => new Map());
-    entry(block, keyOf(cell, lanes.rows), () => [])[column.get(keyOf(cell, lanes.columns))] = cell;
+    entry(block, keyOf(cell, lanes.rows), () => [])[columnOf[cell]] = cell;
   });
   const drawn = document.createDocumentFragment();
   for (const key of combinations(lanes.maps)) {
@@ -52,16 +54,15 @@ function drawBlock(key, rows, columns, lanes) {
   const title = key.map((value, i) => `${shortName(lanes.maps[i])} ${said(lanes.maps[i], value)}`).join(", ") || "all cells";
   const heads = Math.max(1, lanes.rows.length);
   const table = make("table", { class: "map", role: "grid", "aria-label": `heat map, ${title}` }, drawHead(columns, lanes, heads));
-  layOut(table, rows, columns, lanes);
+  const laidOut = layOut(table, rows, columns, lanes);
   const body = table.appendChild(document.createElement("tbody"));
-  const block = { block: make("figure", {}, make("figcaption", {}, title), table), rows: [] };
+  const block = { block: make("figure", {}, make("figcaption", {}, title), table), rows: [], ...laidOut };
   for (const [row, found] of rows) {
     const line = { row: drawRow(row, found, columns, lanes), cells: found.filter((cell) => cell !== undefined) };
     body.append(line.row);
     rowsDrawn.push(line);
     block.rows.push(line);
   }
-  block.block.style.width = table.style.width;
   blocksDrawn.push(block);
   return block.block;
 }
@@ -80,10 +81,11 @@ function layOut(table, rows, columns, lanes) {
     return column;
   })));
   table.style.width = `${widths.reduce((sum, wide) => sum + wide + 2, 2)}px`;
-  heads.reduce((left, wide, i) => {
+  const before = heads.reduce((left, _, i) => {
     table.style.setProperty(`--left${i}`, `${left}px`);
-    return left + Math.min(Math.ceil(wide), 220) + 2;
+    return left + widths[i] + 2;
   }, 0);
+  return { heads: before, columns: [...table.querySelectorAll("col")].slice(heads.length) };
 }
 
 // Innermost labels must fit a cell, outer ones the cells that they span.
@@ -148,12 +150,16 @@ function drawCell(cell) {
   return place;
 }
 
-// Shows the cells that pass and hides the others: rows and maps without any are gone, single cells leave a hole.
+// Shows the cells that pass and hides the others: maps, rows and columns without any are gone, single cells leave a hole.
 function showOnly(passes) {
   cells.forEach((_, cell) => places[cell]?.classList.toggle("off", !passes[cell]));
   for (const { row, cells: inside } of rowsDrawn) row.hidden = !inside.some((cell) => passes[cell]);
-  for (const { block, rows } of blocksDrawn) {
+  const used = new Set(columnOf.filter((_, cell) => passes[cell] && places[cell]));
+  for (const { block, rows, columns, heads } of blocksDrawn) {
     block.hidden = rows.every(({ row }) => row.hidden);
+    columns.forEach((column, i) => column.classList.toggle("gone", !used.has(i)));
+    const left = columns.filter((_, i) => used.has(i)).reduce((sum, column) => sum + parseFloat(column.style.width) + 2, 0);
+    block.style.width = `${heads + left + 4}px`;
     nameRowsOnce(rows);
   }
 }
