@@ -38,8 +38,10 @@ AXES = {
     "arch": synthetic.AXES["arch"][:6],
 }
 KEYS = "flashinfer,sm90,sm100;spec_k>=3;load=solo"
-PAINT = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done([
-  performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? NaN, performance.now()]))))"""
+PAINT = """() => new Promise((done) => new PerformanceObserver((list) => {
+  const first = list.getEntriesByName("first-contentful-paint")[0];
+  if (first) done([first.startTime, performance.getEntriesByType("navigation")[0].domInteractive]);
+}).observe({ type: "paint", buffered: true }))"""
 WATCH = """() => {
   window.took = [];
   document.getElementById("filter").addEventListener("beforeinput", () => {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from runner.model import Batch, How, Overflow, State, Verdict
 from runner.reports import heatmap
@@ -19,11 +19,17 @@ SHOWN = "#maps td.cell:visible"
 SOLO = "0.32.0-flashinfer-sm100-hybrid_on-k0-c64-solo"
 
 
+def shown(page: Page) -> Locator:
+    page.evaluate("new Promise(requestAnimationFrame)")
+    return page.locator(SHOWN)
+
+
 def cell(page: Page, id_: str = SOLO):
     return page.locator(f'#maps td[aria-label^="{id_}:"]')
 
 
 def count(page: Page) -> str:
+    page.evaluate("new Promise(requestAnimationFrame)")  # the map follows a key with the next frame
     return page.locator("#count").inner_text()
 
 
@@ -56,7 +62,7 @@ def test_totals_add_up_and_filter(show) -> None:
     overflows = sum(row.verdict is Verdict.OVERFLOW for row in ROWS)
     page.locator("[data-verdict=overflow]").click()
     assert count(page) == f"{overflows} of {made.CELLS} cells: {overflows} overflow"
-    assert page.locator(SHOWN).count() == overflows
+    assert shown(page).count() == overflows
     page.locator("[data-verdict=overflow]").click()
     assert count(page) == f"{made.CELLS} cells"
 
@@ -66,11 +72,11 @@ def test_a_filter_shows_its_cells_and_says_how_many(show) -> None:
     page.locator("#filter").fill("flashinfer,sm100 spec_k>=3; load=small")
     # flashinfer on sm100, k 3, small: two of hybrid times two of chunk
     assert count(page).startswith(f"4 of {made.CELLS} cells")
-    assert page.locator(SHOWN).count() == 4
-    labels = page.locator(SHOWN).evaluate_all("all => all.map((td) => td.getAttribute('aria-label'))")
+    assert shown(page).count() == 4
+    labels = shown(page).evaluate_all("all => all.map((td) => td.getAttribute('aria-label'))")
     assert all("-flashinfer-sm100-" in label and "-k3-" in label and "-small:" in label for label in labels)
     page.locator("#filter").fill("sm89")
-    assert page.locator(SHOWN).count() == 4  # what was asked for before
+    assert shown(page).count() == 4  # what was asked for before
     expect(page.locator("#filter-error")).to_contain_text(
         "no cell of this run has the label “sm89”, did you mean “sm90”?"
     )
@@ -83,7 +89,7 @@ def test_a_filter_that_leaves_nothing_says_so(show) -> None:
     page = show(ROWS)
     page.locator("#filter").fill("sm90; sm100")
     assert count(page) == f"none of {made.CELLS} cells"
-    assert page.locator(SHOWN).count() == 0
+    assert shown(page).count() == 0
 
 
 def test_axes_can_be_pivoted(show) -> None:
@@ -119,10 +125,10 @@ def test_axes_can_be_pivoted(show) -> None:
 def test_a_pivot_keeps_the_filter(show) -> None:
     page = show(ROWS)
     page.locator("#filter").fill("sm100,flashinfer,k3")
-    found = page.locator(SHOWN).count()
+    found = shown(page).count()
     assert found == 8
     page.locator("#swap").click()
-    assert page.locator(SHOWN).count() == found
+    assert shown(page).count() == found
 
 
 def test_a_cell_tells_its_story(show) -> None:
@@ -188,7 +194,7 @@ def test_the_keyboard_alone_does_everything(show) -> None:
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "filter"
     page.keyboard.type("load=solo,flashinfer,sm90,sm100")
-    assert page.locator(SHOWN).count() == 16
+    assert shown(page).count() == 16
     first = "0.32.0-flashinfer-sm90-hybrid_on-k0-c64-solo"
     for _ in range(40):
         page.keyboard.press("Tab")
@@ -247,7 +253,7 @@ def test_a_group_of_failures_filters_the_map(show) -> None:
     number = int(re.search(r"(\d+) cells", button.inner_text())[1])
     assert number == sum(any(o.buffer == "cum_seq_lens_kv" for o in row.overflow) for row in ROWS)
     button.click()
-    assert page.locator(SHOWN).count() == number
+    assert shown(page).count() == number
     expect(button).to_have_attribute("aria-pressed", "true")
     page.locator(".chip").click()
     assert count(page) == f"{made.CELLS} cells"
@@ -256,12 +262,13 @@ def test_a_group_of_failures_filters_the_map(show) -> None:
 def test_a_buffer_filters_the_map(show) -> None:
     page = show(ROWS)
     page.get_by_role("button", name="draft_mask", exact=True).click()
-    assert page.locator(SHOWN).count() == sum(any(o.buffer == "draft_mask" for o in row.overflow) for row in ROWS)
+    assert shown(page).count() == sum(any(o.buffer == "draft_mask" for o in row.overflow) for row in ROWS)
 
 
 def test_what_is_looked_at_is_in_the_address(show) -> None:
     page = show(ROWS)
     page.locator("#filter").fill("sm100")
+    count(page)
     cell(page).click()
     address = page.url
     page.goto("about:blank")
@@ -304,7 +311,7 @@ def test_in_print_there_are_glyphs_and_no_controls(show) -> None:
     page.emulate_media(media="print")
     for hidden in ("#filter", "#pivot", "#theme", "#help-button", "#everything"):
         expect(page.locator(hidden)).to_be_hidden()
-    assert Counter(page.locator(SHOWN).all_inner_texts()) == glyphs
+    assert Counter(shown(page).all_inner_texts()) == glyphs
     paper = page.pdf(prefer_css_page_size=True)
     # A4 across, in points: 297 mm and 210 mm at 72 to the inch.
     assert re.search(rb"/MediaBox \[0 0 84[12][.\d]* 59[45][.\d]*\]", paper)
@@ -371,11 +378,12 @@ def test_columns_that_a_filter_leaves_empty_are_gone(show) -> None:
     table = page.locator("table.map").first
     wide = table.bounding_box()["width"]
     page.locator("#filter").fill("k3")  # one of two values of k
+    count(page)
     narrow = table.bounding_box()["width"]
     # Four columns of 24 pixels and the 2 between two; before three of them is a gap of 8: an outer axis changes there.
     assert wide - narrow == 4 * 26 + 3 * 8
-    labels = page.locator(SHOWN).evaluate_all(
+    labels = shown(page).evaluate_all(
         "all => all.filter((td) => td.getBoundingClientRect().width > 20).map((td) => td.getAttribute('aria-label'))"
     )
-    assert len(labels) == page.locator(SHOWN).count()
+    assert len(labels) == shown(page).count()
     assert all("-k3-" in label for label in labels)

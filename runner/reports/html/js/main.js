@@ -58,8 +58,18 @@ function readFilter() {
     error.hidden = false;
     box.setAttribute("aria-invalid", "true");
   }
-  apply();
-  keepInAddress();
+}
+
+// A key waits for its letter only: the browser lays out the whole document before a key's event ends, and the map follows
+// with the frame; the address, which costs as much, when typing pauses.
+let frame = 0;
+let pause = 0;
+function onInput() {
+  readFilter();
+  cancelAnimationFrame(frame);
+  frame = requestAnimationFrame(apply);
+  clearTimeout(pause);
+  pause = setTimeout(keepInAddress, 300);
 }
 
 function choose(changed) {
@@ -86,8 +96,9 @@ function chip(text, without) {
 
 function clear() {
   box.value = "";
-  choose(none);
   readFilter();
+  choose(none);
+  keepInAddress();
 }
 
 function open(cell) {
@@ -119,8 +130,11 @@ function keepInAddress() {
 
 function fromAddress() {
   const kept = new URLSearchParams(location.hash.slice(1));
-  box.value = kept.get("filter") ?? "";
-  readFilter();
+  if (box.value !== (kept.get("filter") ?? "")) {
+    box.value = kept.get("filter") ?? "";
+    readFilter();
+    apply();
+  }
   const cell = cells.findIndex((each) => each[FIELD.id] === kept.get("cell"));
   if (cell < 0) return;
   setCurrent(cell);
@@ -180,7 +194,7 @@ function changeLanes(changed, focus) {
   byId(focus)?.focus();
 }
 
-box.addEventListener("input", readFilter);
+box.addEventListener("input", onInput);
 byId("clear").addEventListener("click", () => { clear(); box.focus(); });
 byId("close").addEventListener("click", close);
 byId("theme").addEventListener("click", changeTheme);

@@ -3,7 +3,7 @@
 let current = -1; // the cell that Tab comes back to
 
 const shown = (cell) => places[cell] && !places[cell].classList.contains("off") && !places[cell].parentElement.hidden
-  && !places[cell].closest("figure").hidden;
+  && !places[cell].closest("figure").classList.contains("gone");
 const cellOf = (element) => Number(element?.closest?.("td.cell")?.dataset.cell ?? -1);
 
 function setCurrent(cell) {
