@@ -255,6 +255,7 @@ def test_a_group_of_failures_filters_the_map(show) -> None:
     button.click()
     assert shown(page).count() == number
     expect(button).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".chip")).to_contain_text("cum_seq_lens_kv")
     page.locator(".chip").click()
     assert count(page) == f"{made.CELLS} cells"
 

@@ -18,7 +18,7 @@ NAME = "report.html"
 ADDRESS = re.compile(r"https?://[\w.:-]+(/[\w./~%?=&#+-]*)?", re.ASCII)
 """What is made a link; anything else that a known issue says is text."""
 _HERE = Path(__file__).parent
-SCRIPTS = ("text", "filter", "rows", "data", "map", "pivot", "batch", "story", "moves", "frame", "main")
+SCRIPTS = ("text", "filter", "rows", "data", "map", "show", "pivot", "batch", "story", "moves", "frame", "keys", "main")
 """The parts of the script in `js/`, each before those that use it."""
 
 

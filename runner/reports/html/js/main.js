@@ -82,14 +82,16 @@ function choose(changed) {
   }
   const chips = [];
   if (facets.verdict) chips.push(chip(`verdict ${facets.verdict}`, { verdict: "" }));
-  if (facets.group >= 0) chips.push(chip(`group ${facets.group + 1}`, { group: -1 }));
-  if (facets.buffer >= 0) chips.push(chip(`buffer ${facets.buffer + 1}`, { buffer: -1 }));
+  for (const kind of ["group", "buffer"]) {
+    const button = document.querySelector(`[data-${kind}="${facets[kind]}"]`);
+    if (button) chips.push(chip(button.lastChild.textContent.trim(), { [kind]: -1 }));
+  }
   byId("chips").replaceChildren(...chips);
   apply();
 }
 
 function chip(text, without) {
-  const button = make("button", { type: "button", class: "chip", "aria-label": `${text}: remove` }, `${text} ✕`);
+  const button = make("button", { type: "button", class: "chip", "aria-label": `${text}: remove` }, `✕ ${text}`);
   button.addEventListener("click", () => { choose(without); box.focus(); });
   return button;
 }
@@ -139,41 +141,6 @@ function fromAddress() {
   if (cell < 0) return;
   setCurrent(cell);
   open(cell);
-}
-
-function onKey(event) {
-  const cell = cellOf(event.target);
-  if (byId("help").open) return;
-  if (event.key === "Escape") {
-    if (event.target === box && box.value) clear();
-    else close();
-    hideTip();
-    return;
-  }
-  if (cell >= 0) onCellKey(event, cell);
-  else if (event.target === document.body && event.key.startsWith("Arrow") && places[current]) {
-    event.preventDefault();
-    goTo(current);
-  }
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
-  const does = { "/": () => { box.focus(); box.select(); }, "?": () => byId("help").showModal(), d: changeTheme }[event.key];
-  if (!does) return;
-  event.preventDefault();
-  does();
-}
-
-function onCellKey(event, cell) {
-  if (event.key === "Enter" || event.key === " ") {
-    event.preventDefault();
-    open(cell);
-    return;
-  }
-  const next = after(cell, event.key, event.ctrlKey);
-  if (!/^(Arrow|Home|End)/.test(event.key)) return;
-  event.preventDefault();
-  if (next < 0) return;
-  goTo(next);
-  if (told >= 0) open(next);
 }
 
 function onPick(event) {
