@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from runner.model import Batch, CaseResult, CellResult, Overflow, State, Verdict
+from runner.model import Batch, CaseResult, CellResult, How, Overflow, State, Verdict
 from runner.reports import html
 from runner.reports.html import Earlier
 from runner.reports.text import plain
@@ -133,6 +133,24 @@ def test_a_hostile_text_is_shown_and_does_nothing(show, before: dict[str, int], 
     shown = " ".join(plain(text[:60]).split())[:50]
     assert sum(shown in " ".join(each.split()) for each in told) >= 12
     assert page.evaluate("Object.keys(Object.prototype).length") == 0
+
+
+@pytest.mark.parametrize("required", [10**400, 7, 0, -3])
+@pytest.mark.parametrize("allocated", [10**400, 0, -10])
+def test_no_number_breaks_the_page(show, required: int, allocated: int) -> None:
+    found = []
+    for lens in ((), (1, 2), (10**30,), (0,), (-5,), (2**52,)):
+        batch = Batch(query_lens=lens, seq_lens=lens[:1])
+        found.append(Overflow(buffer="b", required=required, allocated=allocated, how=How.SHORT, batch=batch))
+    case = CaseResult(name="x", state=State.OVERFLOW, duration_s=float("inf"), overflow=tuple(found))
+    bad = dataclasses.replace(SAMPLE, cases=(case,), overflow=tuple(found), duration_s=float("nan"))
+    rows = [
+        dataclasses.replace(bad, id=f"row-{number}", axes={**SAMPLE.axes, "chunk": chunk})
+        for number, chunk in enumerate((64, 1, 0, -1, 10**30))
+    ]
+    page = show(rows)
+    assert len(look_at_everything(page)) == len(rows)
+    assert page.locator("#story svg.batch").count() == len(found)
 
 
 def test_a_script_that_got_in_would_not_run(browser: Browser, tmp_path: Path) -> None:

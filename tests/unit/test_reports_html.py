@@ -141,7 +141,7 @@ def test_axes_that_are_numbers_stand_by_size() -> None:
         ),
         (
             [synthetic.cell(State.FAIL), synthetic.cell(State.INFRA, axes={"spec_k": 1})],
-            "1 cell wrong and not known: 1 fail, all of flashinfer. 1 cell could not be judged: 1 infra. "
+            "1 cell is not as expected: 1 fail; all of flashinfer. 1 cell could not be judged: 1 infra. "
             "No GPU was used (1 emulated).",
         ),
         (
@@ -200,6 +200,15 @@ def test_runs_beside_with_the_same_cells_are_the_history(tmp_path: Path) -> None
         ("20260101T000000Z-aaaa", {Verdict.FAIL: 1}),
         ("20260103T000000Z-aaaa", {Verdict.PASS: 1}),
     ]
+
+
+def test_a_run_beside_an_earlier_one_draws_its_line(tmp_path: Path) -> None:
+    run(tmp_path, "20260101T000000Z-aaaa", [synthetic.cell(State.FAIL)])
+    files.write(tmp_path / "20260102T000000Z-aaaa", [synthetic.cell()], exit_code=0, title="the second")
+    text = (tmp_path / "20260102T000000Z-aaaa" / "report.html").read_text()
+    assert 'aria-label="over 2 runs: 0, 1"' in text  # pass
+    assert 'aria-label="over 2 runs: 1, 0"' in text  # fail
+    assert "the same cells in 1 earlier run, since 20260101T000000Z-aaaa" in text
 
 
 def test_a_directory_with_a_name_of_its_own_has_no_neighbours(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ The format, read by `js/data.js` (indexes count from 0):
 """
 
 import json
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -35,6 +36,9 @@ LIMITS = (4000, 1500, 500, 200, 80)
 """Characters of a text, tried in turn until the rows fit."""
 MAX_RUNS = 256
 """Of like requests in a batch: what a person can still look at."""
+
+MOST = 2**53 - 1
+"""What a number in a script can count to."""
 
 VERDICTS, STATES, EVIDENCES, HOWS = list(Verdict), list(State), list(Evidence), list(How)
 
@@ -125,14 +129,14 @@ class _Packer:
             STATES.index(row.state),
             -1 if row.state in NOT_OBTAINED else EVIDENCES.index(row.evidence),
             self._story(row),
-            [round(case.duration_s * 1000) for case in row.cases],
+            [_ms(case.duration_s) for case in row.cases],
             [self._overflow(found) for found in row.overflow],
             self._text(row.reason, row.id),
             self._text(row.repro, row.id),
             self._text(row.known, row.id),
             self._fact(row.environment),
             self._fact(row.resolved),
-            round(row.duration_s * 1000),
+            _ms(row.duration_s),
             [STATES.index(state) for state in row.reruns],
             self._text(row.ended_at, row.id),
         ]
@@ -147,7 +151,8 @@ class _Packer:
 
     def _overflow(self, found: Overflow) -> int:
         batch = self._batches.number(found.batch, lambda: _runs(found.batch))
-        entry = (self._text(found.buffer, ""), found.required, found.allocated, HOWS.index(found.how), batch)
+        required, allocated = (min(max(number, 0), MOST) for number in (found.required, found.allocated))
+        entry = (self._text(found.buffer, ""), required, allocated, HOWS.index(found.how), batch)
         return self._overflows.number(entry, lambda: entry)
 
     def _fact(self, facts: Mapping[str, Any]) -> int:
@@ -167,6 +172,10 @@ class _Packer:
             return made
         self.was_cut = True
         return f"{made[: self._limit // 2]} … {made[-self._limit // 2 :]}"
+
+
+def _ms(seconds: float) -> int:
+    return 0 if math.isnan(seconds) else round(min(max(seconds, 0), 1e9) * 1000)
 
 
 def _runs(batch: Batch) -> list[Any]:

@@ -72,7 +72,7 @@ def render(
         groups=groups,
         groups_left_out=groups_left_out,
         headroom=headroom,
-        widest=max((buffer.worst for buffer in headroom), default=1.0),
+        widest=max([1.0, *(buffer.worst for buffer in headroom)]),
         reasons=summary.reasons(rows, limit=20),
         glyphs=sorted(heatmap.GLYPHS.items(), key=lambda item: VERDICT_ORDER[item[0]]),
     )

@@ -26,6 +26,10 @@ MOST_GROUPS = 100
 """Shown; the rest is counted."""
 
 
+MOST_SHARE = Fraction(1_000_000)
+"""Results may hold any number; a picture may not."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
     """How many cells have one verdict, and how many had it before."""
@@ -73,8 +77,9 @@ def verdict_line(rows: Sequence[CellResult]) -> str:
     other = [row for row in rows if row.verdict.fault in {Fault.HARNESS, Fault.MACHINE}]
     if product:
         (backend, most), *rest = Counter(str(row.axes.get("backend", "cells")) for row in product).most_common()
-        where = f", all of {one_line(backend, 40)}" if not rest else f", most of {one_line(backend, 40)} ({most:,})"
-        line = f"{count(len(product), 'cell')} wrong and not known: {_sum(product)}{where}."
+        where = f"; all of {one_line(backend, 40)}" if not rest else f"; most of {one_line(backend, 40)} ({most:,})"
+        are = "is" if len(product) == 1 else "are"
+        line = f"{count(len(product), 'cell')} {are} not as expected: {_sum(product)}{where}."
     elif other:
         line = f"Nothing wrong was seen, but {count(len(other), 'cell')} could not be judged: {_sum(other)}."
     else:
@@ -136,7 +141,7 @@ def headroom(rows: Sequence[CellResult]) -> list[Headroom]:
     found: dict[str, list[tuple[Fraction, int, int, int, How]]] = defaultdict(list)
     for number, row in enumerate(rows):
         for over in row.overflow:
-            share = Fraction(over.required, max(over.allocated, 1))
+            share = min(max(Fraction(over.required, max(over.allocated, 1)), Fraction(0)), MOST_SHARE)
             found[over.buffer].append((share, over.required, over.allocated, number, over.how))
     return sorted((_headroom(buffer, each) for buffer, each in found.items()), key=lambda one: (-one.worst, one.buffer))
 
