@@ -294,7 +294,11 @@ def test_dark_and_light(show) -> None:
     page.keyboard.press("d")
     dark = page.evaluate(ground)
     assert light != dark
-    page.reload()
+    for _ in range(20):
+        page.reload()
+        if page.evaluate(ground) == dark:
+            break
+        page.wait_for_timeout(100)  # Chromium writes its storage when it has the time
     assert page.evaluate(ground) == dark  # it is kept
     page.locator("#theme").click()
     assert page.evaluate(ground) == light

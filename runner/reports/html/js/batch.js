@@ -1,4 +1,4 @@
-// An overflow drawn: each request's query cut at the chunk boundaries into rows, and the rows against the buffer's entries.
+// An overflow drawn: each request's query cut at the chunk boundaries into rows, the rows against the buffer's entries.
 
 const WIDE = 420;
 const LINE = 20;
@@ -27,12 +27,15 @@ function drawOverflow(cell, number) {
 function sayBatch(runs, chunk, rows, required, allocated) {
   const tokens = runs.reduce((sum, [query, , times]) => sum + query * times, 0);
   const requests = runs.reduce((sum, run) => sum + run[2], 0);
-  const cut = `${counted(requests, "request")} with ${counted(tokens, "query token")}, cut at every ${figure(chunk)} positions, `
+  const cut = `${counted(requests, "request")} with ${counted(tokens, "query token")}, `
+    + `cut at every ${figure(chunk)} positions, `
     + `${requests === 1 ? "makes" : "make"} ${counted(rows, "row")}. `;
   return cut + {
     rows: `The buffer needs as many entries as there are rows, and has ${figure(allocated)}.`,
-    ends: `The buffer needs an entry for each row and one for the end: ${figure(required)}, and has ${figure(allocated)}.`,
-    other: `The buffer counts something else than these rows: it needs ${figure(required)} and has ${figure(allocated)}.`,
+    ends: `The buffer needs an entry for each row and one for the end: ${figure(required)}, and has `
+      + `${figure(allocated)}.`,
+    other: `The buffer counts something else than these rows: it needs ${figure(required)} and has `
+      + `${figure(allocated)}.`,
   }[relation(rows, required)];
 }
 
@@ -52,10 +55,14 @@ function drawBatch(runs, chunk, rows, required, allocated, label) {
     parts.push(drawRequest(run, chunk, at));
     at += 46;
   }
-  if (runs.length > MOST_REQUESTS) parts.push(caption(`… and ${counted(runs.length - MOST_REQUESTS, "more run")} of like requests`, (at += 12) - 4));
+  if (runs.length > MOST_REQUESTS) {
+    parts.push(caption(`… and ${counted(runs.length - MOST_REQUESTS, "more run")} of like requests`, at + 8));
+    at += 12;
+  }
   at += 22;
   const kind = relation(rows, required);
-  parts.push(caption(kind === "other" ? "rows: one for each chunk that a query touches" : "rows, and the entry of the buffer for each", at - 6));
+  parts.push(caption(kind === "other" ? "rows: one for each chunk that a query touches"
+    : "rows, and the entry of the buffer for each", at - 6));
   const lines = kind === "other" ? rows : required;
   for (const line of linesToShow(lines, kind === "other" ? lines : allocated)) {
     parts.push(line < 0 ? caption("⋮", at + 12, 30) : drawLine(runs, chunk, line, { rows, allocated, kind, at }));
@@ -81,8 +88,8 @@ function drawRequest([query, seq, times], chunk, at) {
   const shown = last - first + 1;
   const x = (position) => 4 + (WIDE - 8) * ((position - first * chunk) / (shown * chunk));
   const parts = [
-    draw("rect", { class: "key", x: x(first * chunk), y: at + 2, width: x(seq - query) - x(first * chunk), height: 10 }),
-    draw("rect", { class: "query", x: x(seq - query), y: at + 2, width: Math.max(2, x(seq) - x(seq - query)), height: 10 }),
+    bar("key", x(first * chunk), x(seq - query), at + 2, 10),
+    bar("query", x(seq - query), Math.max(x(seq - query) + 2, x(seq)), at + 2, 10),
   ];
   const every = Math.ceil(shown / 8);
   for (let i = 0; i <= shown; i += every) {
@@ -103,10 +110,10 @@ function drawLine(runs, chunk, line, { rows, allocated, kind, at }) {
   const parts = [];
   if (row) {
     const x = (position) => 92 + 200 * (position / chunk);
+    const from = Math.min(x(row.from), x(chunk) - 2); // one token of 8,192 can be seen too
     parts.push(draw("text", { x: 4, y: at + 12 }, `request ${figure(row.request)}`),
-      draw("rect", { class: "chunk", x: x(0), y: at + 2, width: 200, height: 12 }),
-      draw("rect", { class: "key", x: x(0), y: at + 2, width: x(row.from) - x(0), height: 12 }),
-      draw("rect", { class: missing ? "query lost" : "query", x: Math.min(x(row.from), x(chunk) - 2), y: at + 2, width: Math.max(2, x(row.to) - x(row.from)), height: 12 }));
+      bar("chunk", x(0), x(chunk), at + 2, 12), bar("key", x(0), x(row.from), at + 2, 12),
+      bar(missing ? "query lost" : "query", from, Math.max(from + 2, x(row.to)), at + 2, 12));
   } else parts.push(draw("text", { x: 92, y: at + 12 }, "the end"));
   if (kind !== "other") {
     parts.push(draw("rect", { class: missing ? "entry none" : "entry", x: 304, y: at + 1, width: 46, height: 15 }),
@@ -120,16 +127,17 @@ function stripOf(required, allocated, at) {
   const most = Math.max(required, allocated, 1);
   const x = (number) => 4 + (WIDE - 8) * (number / most);
   const parts = [
-    draw("rect", { class: "has", x: x(0), y: at, width: x(Math.min(allocated, most)) - x(0), height: 12 }),
-    draw("rect", { class: "lost", x: x(allocated), y: at, width: Math.max(0, x(required) - x(allocated)), height: 12 }),
+    bar("has", x(0), x(allocated), at, 12),
+    bar("lost", x(allocated), Math.max(x(allocated), x(required)), at, 12),
     draw("line", { class: "edge", x1: x(allocated), x2: x(allocated), y1: at - 4, y2: at + 16 }),
     draw("text", { x: 4, y: at + 27 }, `allocated ${figure(allocated)}`),
     draw("text", { class: "bad", x: WIDE - 4, y: at + 27, "text-anchor": "end" },
-      required > allocated ? `required ${figure(required)}: ${figure(required - allocated)} short` : `required ${figure(required)}`),
+      `required ${figure(required)}${required > allocated ? `: ${figure(required - allocated)} short` : ""}`),
   ];
   return draw("g", { class: "strip" }, ...parts);
 }
 
+const bar = (kind, from, to, y, height) => draw("rect", { class: kind, x: from, y, width: to - from, height });
 const caption = (text, y, x = 4) => draw("text", { class: "caption", x, y }, text);
 
 function drawPicture(parts, high, label) {

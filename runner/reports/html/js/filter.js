@@ -8,7 +8,7 @@ const HOLDS = { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a >
 
 class FilterError extends Error {}
 
-// Several filters, all of which must hold, stand apart by a space or a semicolon; spaces around = and comma do not count.
+// Several filters, all of which must hold, are parted by a space or a semicolon; spaces around = and comma do not count.
 function splitFilters(text) {
   const tight = new RegExp(`\\s*(${OPERATOR}|,)\\s*`, "g");
   return text.split(";").flatMap((part) => part.trim().replace(tight, "$1").split(/\s+/)).filter((part) => part);
@@ -27,21 +27,27 @@ function parseFilter(text, axes, archs) {
 
 function addComparison(found, word, [, name, op, text], axes, archs) {
   const axis = axes.find((each) => each.name === name);
-  if (!axis) throw new FilterError(`unknown axis “${name}” in “${word}”; there is ${axes.map((each) => each.name).join(", ")}`);
+  if (!axis) throw new FilterError(`unknown axis “${name}” in “${word}”${hint(name, axes.map((each) => each.name))}`);
   if (op in HOLDS) {
     if (!axis.counts) throw new FilterError(`axis “${name}” has no order, in “${word}”: use = or !=`);
-    if (!/^[0-9]{1,12}$/.test(text)) throw new FilterError(`“${word}” does not compare with a whole number: ${HOW_TO}`);
+    if (!/^[0-9]{1,12}$/.test(text)) {
+      throw new FilterError(`“${word}” does not compare with a whole number: ${HOW_TO}`);
+    }
     want(found, name, (value) => typeof value === "number" && HOLDS[op](value, Number(text)));
     return;
   }
   if (!text || TERM.test(text)) throw new FilterError(`malformed filter “${word}”: ${HOW_TO}`);
-  const names = new Map([...axis.labels.map((label, i) => [label, axis.values[i]]), ...axis.values.map((v) => [String(v), v])]);
-  let values = [text, name === "arch" ? archAlias(text, archs) : null].filter((each) => names.has(each)).map((each) => names.get(each));
+  const labels = axis.labels.map((label, i) => [label, axis.values[i]]);
+  const names = new Map([...labels, ...axis.values.map((value) => [String(value), value])]);
+  const known = [text, name === "arch" ? archAlias(text, archs) : null].filter((each) => names.has(each));
+  let values = known.map((each) => names.get(each));
   if (!values.length) {
     const glob = globOf(text);
     values = [...names].filter(([each]) => glob.test(each)).map(([, value]) => value);
   }
-  if (!values.length) throw new FilterError(`axis “${name}” has no value “${text}” here${hint(text, axis.values.map(String))}`);
+  if (!values.length) {
+    throw new FilterError(`axis “${name}” has no value “${text}” here${hint(text, axis.values.map(String))}`);
+  }
   if (op === "!=") found.unwanted.push([name, values]);
   else want(found, name, (value) => values.includes(value));
 }
@@ -60,16 +66,20 @@ function addLabel(found, word, axes, archs) {
 }
 
 function addGlob(found, word, axes) {
-  if (/[-*?[]/.test(word)) found.globs.push(globOf(word));
-  else if (axes.some((axis) => axis.name === word)) throw new FilterError(`“${word}” in a filter is an axis: ${HOW_TO}`);
-  else throw new FilterError(`no cell of this run has the label “${word}”${hint(word, axes.flatMap((axis) => axis.labels))}`);
+  if (/[-*?[]/.test(word)) {
+    found.globs.push(globOf(word));
+    return;
+  }
+  if (axes.some((axis) => axis.name === word)) throw new FilterError(`“${word}” in a filter is an axis: ${HOW_TO}`);
+  const labels = axes.flatMap((axis) => axis.labels);
+  throw new FilterError(`no cell of this run has the label “${word}”${hint(word, labels)}`);
 }
 
 function want(found, name, holds) {
   found.wanted.set(name, [...(found.wanted.get(name) ?? []), holds]);
 }
 
-// For each axis, which of its values pass. A cell passes if all of its values do and its id matches a glob, if there are any.
+// For each axis, which of its values pass. A cell passes if all of its values do, and its id matches one of any globs.
 function allowedValues(filter, axes) {
   return axes.map((axis) => axis.values.map((value) => {
     const wanted = filter.wanted.get(axis.name);

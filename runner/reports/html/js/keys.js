@@ -14,8 +14,10 @@ function onKey(event) {
     event.preventDefault();
     goTo(current);
   }
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
-  const does = { "/": () => { box.focus(); box.select(); }, "?": () => byId("help").showModal(), d: changeTheme }[event.key];
+  const elsewhere = event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select");
+  if (event.defaultPrevented || elsewhere) return;
+  const toFilter = () => { box.focus(); box.select(); };
+  const does = { "/": toFilter, "?": () => byId("help").showModal(), d: changeTheme }[event.key];
   if (!does) return;
   event.preventDefault();
   does();

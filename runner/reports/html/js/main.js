@@ -27,7 +27,8 @@ function apply() {
 
 function passing() {
   const lists = filters.map((filter) => [allowedValues(filter, axes), filter.globs]);
-  const inside = [data.groups[facets.group], data.buffers[facets.buffer]].filter((each) => each).map((each) => new Set(each));
+  const chosen = [data.groups[facets.group], data.buffers[facets.buffer]].filter((each) => each);
+  const inside = chosen.map((each) => new Set(each));
   return cells.map((cell, number) =>
     lists.every(([allowed, globs]) => cell[FIELD.axes].every((value, axis) => allowed[axis][value])
       && (!globs.length || globs.some((glob) => glob.test(cell[FIELD.id]))))
@@ -37,7 +38,9 @@ function passing() {
 
 function sayCount(passes) {
   const counts = new Map();
-  passes.forEach((passed, cell) => { if (passed) counts.set(verdictOf(cell), (counts.get(verdictOf(cell)) ?? 0) + 1); });
+  passes.forEach((passed, cell) => {
+    if (passed) counts.set(verdictOf(cell), (counts.get(verdictOf(cell)) ?? 0) + 1);
+  });
   const found = passes.filter((passed) => passed).length;
   const sum = [...counts].map(([verdict, number]) => `${figure(number)} ${verdict}`).join(" + ");
   const narrowed = filters.length || facets.verdict || facets.group >= 0 || facets.buffer >= 0;
@@ -180,9 +183,16 @@ maps.addEventListener("click", (event) => {
   goTo(cell);
   open(cell);
 });
-maps.addEventListener("mouseover", (event) => { const cell = cellOf(event.target); if (cell >= 0) showTip(cell); else hideTip(); });
+maps.addEventListener("mouseover", (event) => {
+  const cell = cellOf(event.target);
+  if (cell >= 0) showTip(cell);
+  else hideTip();
+});
 maps.addEventListener("mouseleave", hideTip);
-maps.addEventListener("focusin", (event) => { const cell = cellOf(event.target); if (cell >= 0 && event.target.matches(":focus-visible") && told < 0) showTip(cell); });
+maps.addEventListener("focusin", (event) => {
+  const cell = cellOf(event.target);
+  if (cell >= 0 && told < 0 && event.target.matches(":focus-visible")) showTip(cell);
+});
 maps.addEventListener("focusout", hideTip);
 addEventListener("scroll", hideTip, { passive: true });
 addEventListener("hashchange", fromAddress);

@@ -5,10 +5,11 @@ const maps = byId("maps");
 let places = []; // for each cell its td, or undefined where its row is left out
 let passed = []; // for each cell whether it is shown
 let rowsDrawn = []; // {row, names, cells}: a tr, its values on the axes of the rows, and the cells in it
-let blocksDrawn = []; // {block, rows, columns, heads}: a figure, its rowsDrawn, the cols of its cells, the pixels before them
+let blocksDrawn = []; // {block, rows, columns, heads}: a figure, its rowsDrawn, the cols of its cells, pixels before them
 let columnOf = []; // for each cell the number of its column
 
-// `lanes`: {rows, columns, maps}, lists of axis numbers. Rows of nothing but unsupported cells are left out, unless asked for.
+// `lanes`: {rows, columns, maps}, lists of axis numbers. Rows of unsupported cells alone are left out, unless `everything`
+// is asked for. Returns how many cells were left out.
 function drawMaps(lanes, everything) {
   places = new Array(cells.length);
   passed = new Array(cells.length).fill(true);
@@ -23,10 +24,12 @@ function drawMaps(lanes, everything) {
     entry(block, keyOf(cell, lanes.rows), () => [])[columnOf[cell]] = cell;
   });
   const drawn = document.createDocumentFragment();
+  const order = combinations(lanes.rows);
   for (const key of combinations(lanes.maps)) {
     const rows = blocks.get(key.join());
-    const shown = combinations(lanes.rows).filter((row) => rows?.has(row.join()) && (everything || judged(rows.get(row.join()))));
-    if (shown.length) drawn.append(drawBlock(key, shown.map((row) => [row, rows.get(row.join())]), columns, lanes));
+    const found = order.filter((row) => rows?.has(row.join())).map((row) => [row, rows.get(row.join())]);
+    const kept = found.filter(([, row]) => everything || judged(row));
+    if (kept.length) drawn.append(drawBlock(key, kept, columns, lanes));
   }
   maps.replaceChildren(drawn);
   return cells.length - places.filter((place) => place).length;
@@ -53,14 +56,17 @@ const said = (axis, value) => String(axes[axis].values[value]);
 const shortName = (axis) => (axes[axis].name === "spec_k" ? "k" : axes[axis].name);
 
 function drawBlock(key, rows, columns, lanes) {
-  const title = key.map((value, i) => `${shortName(lanes.maps[i])} ${said(lanes.maps[i], value)}`).join(", ") || "all cells";
+  const parts = key.map((value, i) => `${shortName(lanes.maps[i])} ${said(lanes.maps[i], value)}`);
+  const title = parts.join(", ") || "all cells";
   const heads = Math.max(1, lanes.rows.length);
-  const table = make("table", { class: "map", role: "grid", "aria-label": `heat map, ${title}` }, drawHead(columns, lanes, heads));
+  const table = make("table", { class: "map", role: "grid", "aria-label": `heat map, ${title}` });
+  table.append(drawHead(columns, lanes, heads));
   const laidOut = layOut(table, rows, columns, lanes);
   const body = table.appendChild(document.createElement("tbody"));
   const block = { block: make("figure", {}, make("figcaption", {}, title), table), rows: [], ...laidOut };
   for (const [row, found] of rows) {
-    const line = { row: drawRow(row, found, columns, lanes), names: row, cells: found.filter((cell) => cell !== undefined) };
+    const inside = found.filter((cell) => cell !== undefined);
+    const line = { row: drawRow(row, found, columns, lanes), names: row, cells: inside };
     body.append(line.row);
     rowsDrawn.push(line);
     block.rows.push(line);
@@ -76,7 +82,8 @@ function layOut(table, rows, columns, lanes) {
   const needed = Math.max(0, ...lanes.columns.map((axis) => LETTER * shortName(axis).length + 16));
   heads[heads.length - 1] += Math.max(0, needed - heads.reduce((sum, wide) => sum + wide, 0));
   const cell = cellWidth(columns, lanes);
-  const widths = [...heads.map((wide) => Math.min(Math.ceil(wide), 220)), ...columns.map((_, i) => cell + (starts(columns, i) ? 8 : 0))];
+  const gaps = columns.map((_, i) => cell + (starts(columns, i) ? 8 : 0));
+  const widths = [...heads.map((wide) => Math.min(Math.ceil(wide), 220)), ...gaps];
   table.prepend(make("colgroup", {}, ...widths.map((wide) => {
     const column = document.createElement("col");
     column.style.width = `${wide}px`;
@@ -115,11 +122,13 @@ function spans(columns, level) {
 function drawHead(columns, lanes, heads) {
   const head = document.createElement("thead");
   lanes.columns.forEach((axis, level) => {
-    const row = head.appendChild(make("tr", {}, make("th", { scope: "row", colSpan: heads, class: "axis" }, shortName(axis))));
+    const name = make("th", { scope: "row", colSpan: heads, class: "axis" }, shortName(axis));
+    const row = head.appendChild(make("tr", {}, name));
     for (const [first, span] of spans(columns, level)) {
       const innermost = level === lanes.columns.length - 1;
       row.append(make("th", {
-        scope: innermost ? "col" : "colgroup", colSpan: span, class: `${starts(columns, first) ? "start" : ""}${innermost ? " each" : ""}`,
+        scope: innermost ? "col" : "colgroup", colSpan: span,
+        class: `${starts(columns, first) ? "start" : ""}${innermost ? " each" : ""}`,
         "aria-label": `${shortName(axis)} ${said(axis, columns[first][level])}`,
       }, said(axis, columns[first][level])));
     }

@@ -6,7 +6,8 @@ function defaultLanes() {
   const telling = axes.map((axis, i) => i).filter((i) => axes[i].shows);
   const lanes = { rows: [], columns: [], maps: [] };
   for (const lane of ["rows", "columns"]) {
-    lanes[lane] = data[lane].map((name) => axes.findIndex((axis) => axis.name === name)).filter((i) => telling.includes(i));
+    const named = data[lane].map((name) => axes.findIndex((axis) => axis.name === name));
+    lanes[lane] = named.filter((i) => telling.includes(i));
   }
   lanes.maps = telling.filter((i) => !lanes.rows.includes(i) && !lanes.columns.includes(i));
   return lanes;
@@ -47,7 +48,8 @@ function drawAxis(lanes, lane, axis, position, change) {
   const choice = make("select", { id: `lane-${axis}`, "aria-label": `${name}: rows, columns or maps` },
     ...LANES.map((each) => make("option", { value: each, selected: each === lane }, each)));
   choice.addEventListener("change", () => change(moved(lanes, axis, choice.value), choice.id));
-  const out = make("button", { type: "button", id: `out-${axis}`, class: "out", "aria-label": `${name}: further out` }, "‹");
+  const label = `${name}: further out`;
+  const out = make("button", { type: "button", id: `out-${axis}`, class: "out", "aria-label": label }, "‹");
   out.disabled = position === 0;
   out.addEventListener("click", () => change(outward(lanes, axis), out.id));
   return make("span", { class: "axis-choice" }, out, make("span", {}, name), choice);

@@ -1,5 +1,5 @@
-// The virtual batches of a step, by the definition of chunked local attention (Llama 4): the sequence is cut into chunks,
-// the query of a request is its last `query` positions, and it has one row for each chunk that it touches.
+// The virtual batches of a step, by the definition of chunked local attention (Llama 4): the sequence is cut into
+// chunks, the query of a request is its last `query` positions, and it has one row for each chunk that it touches.
 // `runs`: like requests in a row, [query_len, seq_len, times]. Nothing is built row by row: a step may have millions.
 
 const rowsOf = ([query, seq], chunk) => Math.floor((seq - 1) / chunk) - Math.floor((seq - query) / chunk) + 1;
@@ -10,9 +10,9 @@ function totalRows(runs, chunk) {
 
 const isBatch = (runs, chunk) =>
   Number.isSafeInteger(chunk) && chunk > 0 && runs.length > 0
-  && runs.every(([query, seq]) => Number.isSafeInteger(query) && Number.isSafeInteger(seq) && 0 < query && query <= seq);
+  && runs.every(([query, seq]) => [query, seq].every(Number.isSafeInteger) && 0 < query && query <= seq);
 
-// Row `number` of the step, counted from 0: whose it is, its chunk, and in the chunk its first query token and its last.
+// Row `number` of the step, counted from 0: whose it is, its chunk, and where in the chunk its query begins and ends.
 function rowAt(runs, chunk, number) {
   let left = number;
   let request = 0;

@@ -1,6 +1,6 @@
 // Which part of the map is shown, by what a filter lets pass.
 
-// Shows the cells that pass and hides the others: maps, rows and columns without any are gone, single cells leave a hole.
+// Shows the cells that pass and hides the others: maps, rows and columns without any are gone, a single cell is a hole.
 function showOnly(passes) {
   const { top, width: wide } = maps.getBoundingClientRect();
   cells.forEach((_, cell) => {
@@ -13,15 +13,16 @@ function showOnly(passes) {
     const gone = rows.every(({ row }) => row.hidden);
     block.classList.toggle("gone", gone);
     columns.forEach((column, i) => column.classList.toggle("gone", !used.has(i)));
-    const left = columns.filter((_, i) => used.has(i)).reduce((sum, column) => sum + parseFloat(column.style.width) + 2, 0);
+    const kept = columns.filter((_, i) => used.has(i));
+    const left = kept.reduce((sum, column) => sum + parseFloat(column.style.width) + 2, 0);
     block.style.width = `${gone ? 0 : heads + left + 4}px`;
     nameRowsOnce(rows);
   }
   putOff(top, wide);
 }
 
-// A browser lays out at once whatever it had on the screen, though it may have grown far out of it: 10,000 cells at worst.
-// So what will not be on the screen is put off, in the height that it is going to have, until the frame has been shown.
+// A browser lays out at once whatever it had on the screen, though it may have grown far out of it: 10,000 cells at
+// worst. So what will not be on the screen is put off, in the height that it is going to have, until the frame was shown.
 // `start` is where the maps begin and `wide` how wide they may be, asked for before anything was changed.
 function putOff(start, wide) {
   const near = innerHeight * 1.5;
@@ -44,7 +45,10 @@ function putOff(start, wide) {
 }
 
 // In pixels, by the style: a line of the title, lines of the head, rows.
-const heightOf = (block, rows) => 25 + 22 * block.querySelector("thead").rows.length + 24 * rows.filter(({ row }) => !row.hidden).length;
+function heightOf(block, rows) {
+  const kept = rows.filter(({ row }) => !row.hidden);
+  return 25 + 22 * block.querySelector("thead").rows.length + 24 * kept.length;
+}
 
 // A row says of its outer axes only what the row above it does not; a screen reader hears all of it.
 function nameRowsOnce(rows) {

@@ -13,7 +13,8 @@ function tell(cell) {
 
 function storyOf(cell) {
   const bad = data.faults[get(cell, "verdict")] !== "none";
-  const badge = make("span", { class: `badge v-${verdictOf(cell)}` }, `${data.glyphs[get(cell, "verdict")]} ${verdictOf(cell)}`);
+  const verdict = verdictOf(cell);
+  const badge = make("span", { class: `badge v-${verdict}` }, `${data.glyphs[get(cell, "verdict")]} ${verdict}`);
   const parts = [make("p", { class: "badges" }, badge, make("span", { class: "badge evidence" }, sayEvidence(cell)),
     make("span", { class: "note" }, `state ${stateOf(cell)}${bad ? ", not expected" : ""}`))];
   const reason = textOf(cell, get(cell, "reason"));
@@ -45,7 +46,8 @@ function obtained(cell) {
 }
 
 function facts(pairs) {
-  return make("dl", { class: "facts" }, ...pairs.flatMap(([key, value]) => [make("dt", {}, key), make("dd", {}, value)]));
+  const entries = pairs.flatMap(([key, value]) => [make("dt", {}, key), make("dd", {}, value)]);
+  return make("dl", { class: "facts" }, ...entries);
 }
 
 // What is bad first, and open; a case that held is a line.
@@ -54,11 +56,13 @@ function casesOf(cell, cases) {
   const order = cases.map((found, i) => [found, times[i]]).sort(([a], [b]) => a[1] - b[1]);
   return make("div", { class: "cases" }, ...order.map(([[name, state, message], ms]) => {
     const words = names.states[state];
-    const head = [make("span", { class: `badge v-${words}` }, words), make("span", { class: "name" }, textOf(cell, name)),
-      make("span", { class: "note" }, `${figure(ms)} ms`)];
+    const badge = make("span", { class: `badge v-${words}` }, words);
+    const time = make("span", { class: "note" }, `${figure(ms)} ms`);
+    const head = [badge, make("span", { class: "name" }, textOf(cell, name)), time];
     const text = textOf(cell, message);
     if (!text) return make("p", { class: "case" }, ...head);
-    return make("details", { class: "case", open: words !== "pass" }, make("summary", {}, ...head), make("pre", {}, text));
+    const summary = make("summary", {}, ...head);
+    return make("details", { class: "case", open: words !== "pass" }, summary, make("pre", {}, text));
   }));
 }
 
