@@ -19,8 +19,16 @@ SHOWN = "#maps td.cell:visible"
 SOLO = "0.32.0-flashinfer-sm100-hybrid_on-k0-c64-solo"
 
 
+SETTLED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+
+
+def settle(page: Page) -> None:
+    """The map follows a key with the next frame, and what is out of sight with the one after it."""
+    page.evaluate(SETTLED)
+
+
 def shown(page: Page) -> Locator:
-    page.evaluate("new Promise(requestAnimationFrame)")
+    settle(page)
     return page.locator(SHOWN)
 
 
@@ -29,7 +37,7 @@ def cell(page: Page, id_: str = SOLO):
 
 
 def count(page: Page) -> str:
-    page.evaluate("new Promise(requestAnimationFrame)")  # the map follows a key with the next frame
+    settle(page)
     return page.locator("#count").inner_text()
 
 
@@ -56,7 +64,7 @@ def test_every_cell_of_the_run_is_there_with_glyph_verdict_and_evidence(show) ->
 
 def test_totals_add_up_and_filter(show) -> None:
     page = show(ROWS)
-    numbers = [int(text) for text in page.locator(".total > b").all_inner_texts()]
+    numbers = [int(text) for text in page.locator(".total > b").all_text_contents()]
     assert sum(numbers) == made.CELLS
     expect(page.locator(".planned")).to_have_text(f"{made.CELLS} cells =")
     overflows = sum(row.verdict is Verdict.OVERFLOW for row in ROWS)
@@ -95,31 +103,31 @@ def test_a_filter_that_leaves_nothing_says_so(show) -> None:
 def test_axes_can_be_pivoted(show) -> None:
     page = show(ROWS)
     before = page.locator("#maps td.cell").count()
-    assert page.locator("figcaption").all_inner_texts() == ["vllm 0.32.0, load solo", "vllm 0.32.0, load small"]
+    assert page.locator("figcaption").all_text_contents() == ["vllm 0.32.0, load solo", "vllm 0.32.0, load small"]
     page.get_by_label("load: rows, columns or maps").select_option("columns")
-    assert page.locator("figcaption").all_inner_texts() == ["vllm 0.32.0"]
+    assert page.locator("figcaption").all_text_contents() == ["vllm 0.32.0"]
     page.get_by_label("backend: rows, columns or maps").select_option("maps")
-    assert page.locator("figcaption").all_inner_texts() == [
+    assert page.locator("figcaption").all_text_contents() == [
         f"vllm 0.32.0, backend {backend}" for backend in made.AXES["backend"]
     ]
-    heads = page.locator("table.map").first.locator("tbody th").all_inner_texts()
+    heads = page.locator("table.map").first.locator("tbody th").all_text_contents()
     assert heads == ["sm90", "sm100"]  # on cpu nothing of flashinfer is supported
     assert page.locator("#maps td.cell").count() == before
     page.locator("#swap").click()
-    assert page.locator("table.map").first.locator("thead tr").last.locator("th").all_inner_texts()[1:] == [
+    assert page.locator("table.map").first.locator("thead tr").last.locator("th").all_text_contents()[1:] == [
         "sm90",
         "sm100",
         "cpu",
     ]
     page.get_by_label("spec_k: further out").click()
-    assert page.locator(".lane").first.locator(".axis-choice > span").all_inner_texts() == [
+    assert page.locator(".lane").first.locator(".axis-choice > span").all_text_contents() == [
         "chunk",
         "spec_k",
         "hybrid",
         "load",
     ]
     page.locator("#reset").click()
-    assert len(page.locator("figcaption").all_inner_texts()) == 2
+    assert len(page.locator("figcaption").all_text_contents()) == 2
 
 
 def test_a_pivot_keeps_the_filter(show) -> None:
@@ -312,11 +320,11 @@ def test_a_system_that_is_dark_gets_a_dark_page(show, page: Page) -> None:
 
 def test_in_print_there_are_glyphs_and_no_controls(show) -> None:
     page = show(ROWS)
-    glyphs = Counter(page.locator("td.cell").all_inner_texts())
+    glyphs = Counter(page.locator("td.cell").all_text_contents())
     page.emulate_media(media="print")
     for hidden in ("#filter", "#pivot", "#theme", "#help-button", "#everything"):
         expect(page.locator(hidden)).to_be_hidden()
-    assert Counter(shown(page).all_inner_texts()) == glyphs
+    assert Counter(shown(page).all_text_contents()) == glyphs
     paper = page.pdf(prefer_css_page_size=True)
     # A4 across, in points: 297 mm and 210 mm at 72 to the inch.
     assert re.search(rb"/MediaBox \[0 0 84[12][.\d]* 59[45][.\d]*\]", paper)
