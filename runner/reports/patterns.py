@@ -1,12 +1,12 @@
 """Says a set of cells in the fewest patterns: `flashinfer sm90,sm120 k>=3`. An axis that is not said has any value."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
 from runner import patterns
 from runner.model import AxisValue, CellResult, State, Verdict
-from runner.patterns import Box
 from runner.reports.text import count, one_line
 
 PREFIX = {"hybrid": "hybrid ", "spec_k": "k", "chunk": "c"}
@@ -60,7 +60,7 @@ def domain(results: Sequence[CellResult]) -> Domain:
     return Domain(results, [result for result in results if (result.state, result.verdict) != excluded])
 
 
-def boxes(results: Sequence[Placed], axes: Domain) -> list[Box]:
+def fewest(results: Sequence[Placed], axes: Domain) -> list[patterns.Box]:
     """The fewest boxes that hold these cells and no other one that exists; the largest first."""
     return axes.split(results).fewest()
 
@@ -85,7 +85,7 @@ def compact(results: Sequence[Placed], axes: Domain, *, limit: int) -> list[str]
     return lines
 
 
-def _left_out(found: Sequence[Box], cells: set[patterns.Cell]) -> int:
+def _left_out(found: Sequence[patterns.Box], cells: set[patterns.Cell]) -> int:
     """How many of the cells none of the boxes holds."""
     taken = [[frozenset(values) for values in box.widest] for box in found]
     return sum(
@@ -93,7 +93,7 @@ def _left_out(found: Sequence[Box], cells: set[patterns.Cell]) -> int:
     )
 
 
-def say(box: Box, axes: Mapping[str, tuple[AxisValue, ...]]) -> str:
+def say(box: patterns.Box, axes: Mapping[str, tuple[AxisValue, ...]]) -> str:
     """One box in words. What has all values of an axis says nothing about it."""
     words = [
         _axis(axis, [values[one] for one in used], [values[one] for one in widest], values)
@@ -138,3 +138,30 @@ def _ranges(name: str, taken: Sequence[AxisValue], values: Sequence[AxisValue], 
         case _:
             words = f"{name}{numbers[0]}-{numbers[-1]}" if len(name) == 1 else f"{name}={numbers[0]}-{numbers[-1]}"
     return [words if parity is None else f"{'odd' if parity else 'even'} {words}"]
+
+
+Box = tuple[tuple[AxisValue, ...], ...]
+"""For each axis, the values it takes, in the axis's order; the box is every combination of them."""
+
+
+def boxes(results: Sequence[Placed], axes: Mapping[str, tuple[AxisValue, ...]]) -> list[Box]:
+    """Few disjoint boxes that hold exactly these cells, whatever else exists: for a matrix that is too large to list.
+
+    Merging along one axis after the other, from each starting axis, is near enough to the fewest.
+    """
+    cells: list[Box] = [tuple((result.axes[axis],) for axis in axes) for result in results]
+    order = list(range(len(axes)))
+    tries = [_merge(cells, order[start:] + order[:start], list(axes.values())) for start in order] or [[()]]
+    return min(tries, key=len)
+
+
+def _merge(found: list[Box], order: list[int], values: list[tuple[AxisValue, ...]]) -> list[Box]:
+    for axis in order:
+        together: dict[Box, set[AxisValue]] = defaultdict(set)
+        for box in found:
+            together[(*box[:axis], (), *box[axis + 1 :])].update(box[axis])
+        found = [
+            (*rest[:axis], tuple(value for value in values[axis] if value in taken), *rest[axis + 1 :])
+            for rest, taken in together.items()
+        ]
+    return found

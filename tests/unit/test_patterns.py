@@ -149,6 +149,11 @@ def test_the_same_cells_in_another_order_give_the_same_patterns():
     assert fewest(red, others, sizes) == fewest(red, others, sizes)
 
 
+def test_a_cell_that_is_there_twice_is_one():
+    (box,) = Grid([(0, 1), (0, 0), (0, 1)], (1, 2)).split([(0, 1), (0, 1)]).fewest()
+    assert (box.used, box.inside) == (((0,), (1,)), 1)
+
+
 @pytest.mark.parametrize("noise", [True, False])
 def test_ten_thousand_cells_take_a_second_or_two(noise):
     """2,000 red ones: as noise, where nearly each is a pattern of its own, and as causes with exceptions."""
