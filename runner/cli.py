@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, compare
+from runner.commands import arguments, bisect, compare, history, known
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -21,6 +21,7 @@ from runner.commands.arguments import (
     Json,
     Limit,
     MatrixFile,
+    RunKnownCrashes,
     Seed,
     ShardPart,
     Tier,
@@ -51,7 +52,8 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
-compare.add_to(app)
+for topic in (history, bisect, compare, known):
+    topic.add_to(app)
 
 
 @app.callback(invoke_without_command=True)
@@ -85,6 +87,7 @@ def run(
     as_json: Json = False,
     seed: Seed = 0,
     no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
+    known_crashes: RunKnownCrashes = False,
     quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
     _version: Version = False,
@@ -114,6 +117,7 @@ def run(
         json=as_json,
         seed=seed,
         known=not no_known,
+        known_crashes=known_crashes,
         verbosity=verbose - quiet,
     )
     from runner import session
@@ -131,15 +135,17 @@ def plan(
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
     evidence: Evidence = Obtained.BEST,
+    known_crashes: RunKnownCrashes = False,
     as_json: Json = False,
 ) -> None:
     """Show what would run, where, and why not."""
-    from runner import machine
+    from runner import expectations, machine
 
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
-    made = machine.planned(cells, on, evidence)
+    counting = () if known_crashes else arguments.chart(matrix_file, candidate).known
+    made = machine.planned(cells, on, evidence).skipping(expectations.unwanted(counting, expectations.today()))
     if as_json:
         output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:
