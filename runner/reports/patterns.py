@@ -1,6 +1,5 @@
 """Says a set of cells in the fewest patterns: `flashinfer sm90,sm120 k>=3`. An axis that is not said has any value."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
@@ -138,30 +137,3 @@ def _ranges(name: str, taken: Sequence[AxisValue], values: Sequence[AxisValue], 
         case _:
             words = f"{name}{numbers[0]}-{numbers[-1]}" if len(name) == 1 else f"{name}={numbers[0]}-{numbers[-1]}"
     return [words if parity is None else f"{'odd' if parity else 'even'} {words}"]
-
-
-Box = tuple[tuple[AxisValue, ...], ...]
-"""For each axis, the values it takes, in the axis's order; the box is every combination of them."""
-
-
-def boxes(results: Sequence[Placed], axes: Mapping[str, tuple[AxisValue, ...]]) -> list[Box]:
-    """Few disjoint boxes that hold exactly these cells, whatever else exists: for a matrix that is too large to list.
-
-    Merging along one axis after the other, from each starting axis, is near enough to the fewest.
-    """
-    cells: list[Box] = [tuple((result.axes[axis],) for axis in axes) for result in results]
-    order = list(range(len(axes)))
-    tries = [_merge(cells, order[start:] + order[:start], list(axes.values())) for start in order] or [[()]]
-    return min(tries, key=len)
-
-
-def _merge(found: list[Box], order: list[int], values: list[tuple[AxisValue, ...]]) -> list[Box]:
-    for axis in order:
-        together: dict[Box, set[AxisValue]] = defaultdict(set)
-        for box in found:
-            together[(*box[:axis], (), *box[axis + 1 :])].update(box[axis])
-        found = [
-            (*rest[:axis], tuple(value for value in values[axis] if value in taken), *rest[axis + 1 :])
-            for rest, taken in together.items()
-        ]
-    return found

@@ -25,14 +25,6 @@ def test_patterns_hold_each_cell_and_no_other(chosen):
     assert held == {tuple(axes[axis].index(row.axes[axis]) for axis in axes) for row in rows}
 
 
-@given(st.sets(st.sampled_from(range(len(EVERY))), min_size=1))
-def test_boxes_hold_each_cell_once_and_no_other(chosen):
-    axes = patterns.domain(EVERY)
-    rows = [EVERY[number] for number in sorted(chosen)]
-    held = [values for box in patterns.boxes(rows, axes) for values in product(*box)]
-    assert sorted(held, key=str) == sorted((tuple(row.axes[axis] for axis in axes) for row in rows), key=str)
-
-
 def test_a_product_is_one_line_in_the_words_of_the_field():
     everything = list(results())
     rows = [row for row in everything if row.state is State.OVERFLOW and row.axes["arch"] in ("sm80", "sm89", "sm90")]
