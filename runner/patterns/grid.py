@@ -16,13 +16,13 @@ STRAYS = 0.1
 
 
 class Grid:
-    """All cells that exist, each once, as columns of positions; positions of an axis count from 0 to its size."""
+    """All cells that exist, as columns of positions; positions of an axis count from 0 to its size."""
 
     def __init__(self, cells: Sequence[Cell], sizes: Sequence[int]) -> None:
         import numpy as np
 
         self._sizes = sizes
-        self._index = {cell: number for number, cell in enumerate(cells)}
+        self._index = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
         self._columns = np.array(list(self._index), dtype=np.int64).reshape(len(self._index), len(sizes)).T
 
     def split(self, inside: Sequence[Cell]) -> "Split":

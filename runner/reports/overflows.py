@@ -71,7 +71,7 @@ def _words(result: CellResult) -> Iterator[str]:
 def _condition(cells: Sequence[CellResult], ran: Sequence[CellResult]) -> str:
     """Which of the cells that ran, by the axes that tell."""
     here = patterns.domain(ran)
-    shown = [patterns.say(box, here) for box in patterns.boxes(cells, here)]
+    shown = [patterns.say(box, here) for box in patterns.fewest(cells, here)]
     words = "; ".join(shown[:3]) + ("; …" if len(shown) > 3 else "")
     return words if re.fullmatch(r"[\w.,;=<>! …]{1,200}", words) else code(words, 200, in_table=True)
 

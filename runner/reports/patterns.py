@@ -6,7 +6,6 @@ from typing import Protocol
 
 from runner import patterns
 from runner.model import AxisValue, CellResult, State, Verdict
-from runner.patterns import Box
 from runner.reports.text import count, one_line
 
 PREFIX = {"hybrid": "hybrid ", "spec_k": "k", "chunk": "c"}
@@ -60,7 +59,7 @@ def domain(results: Sequence[CellResult]) -> Domain:
     return Domain(results, [result for result in results if (result.state, result.verdict) != excluded])
 
 
-def boxes(results: Sequence[Placed], axes: Domain) -> list[Box]:
+def fewest(results: Sequence[Placed], axes: Domain) -> list[patterns.Box]:
     """The fewest boxes that hold these cells and no other one that exists; the largest first."""
     return axes.split(results).fewest()
 
@@ -85,7 +84,7 @@ def compact(results: Sequence[Placed], axes: Domain, *, limit: int) -> list[str]
     return lines
 
 
-def _left_out(found: Sequence[Box], cells: set[patterns.Cell]) -> int:
+def _left_out(found: Sequence[patterns.Box], cells: set[patterns.Cell]) -> int:
     """How many of the cells none of the boxes holds."""
     taken = [[frozenset(values) for values in box.widest] for box in found]
     return sum(
@@ -93,7 +92,7 @@ def _left_out(found: Sequence[Box], cells: set[patterns.Cell]) -> int:
     )
 
 
-def say(box: Box, axes: Mapping[str, tuple[AxisValue, ...]]) -> str:
+def say(box: patterns.Box, axes: Mapping[str, tuple[AxisValue, ...]]) -> str:
     """One box in words. What has all values of an axis says nothing about it."""
     words = [
         _axis(axis, [values[one] for one in used], [values[one] for one in widest], values)

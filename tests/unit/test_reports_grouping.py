@@ -18,10 +18,10 @@ EVERY = [cell(axes=dict(zip(SMALL, values, strict=True))) for values in product(
 
 @settings(deadline=None)  # the first call imports a solver
 @given(st.sets(st.sampled_from(range(len(EVERY))), min_size=1))
-def test_boxes_hold_each_cell_and_no_other(chosen):
+def test_patterns_hold_each_cell_and_no_other(chosen):
     axes = patterns.domain(EVERY)
     rows = [EVERY[number] for number in sorted(chosen)]
-    held = {cell for box in patterns.boxes(rows, axes) for cell in product(*box.used)}
+    held = {cell for box in patterns.fewest(rows, axes) for cell in product(*box.used)}
     assert held == {tuple(axes[axis].index(row.axes[axis]) for axis in axes) for row in rows}
 
 
