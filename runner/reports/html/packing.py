@@ -23,10 +23,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from runner.axes import COUNTS, PRODUCTS, in_id, label
+from runner.axes import COUNTS, PRODUCTS, AxisValues, in_id, label
 from runner.model import Batch, CaseResult, CellResult, Evidence, How, Overflow, State, Verdict
 from runner.reports import heatmap
-from runner.reports.patterns import Domain
 from runner.reports.summary import NOT_OBTAINED
 from runner.reports.text import one_line, plain
 
@@ -51,7 +50,7 @@ class Packed:
     cut_at: int
 
 
-def pack(rows: Sequence[CellResult], axes: Domain, *, more: Mapping[str, Any]) -> Packed:
+def pack(rows: Sequence[CellResult], axes: AxisValues, *, more: Mapping[str, Any]) -> Packed:
     """The rows, and what else the script needs, as JSON that can stand in a script element."""
     for limit in LIMITS:
         found = _Packer(axes, limit)
@@ -69,7 +68,7 @@ def embeddable(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _head(axes: Domain) -> dict[str, Any]:
+def _head(axes: AxisValues) -> dict[str, Any]:
     return {
         "names": {"verdicts": VERDICTS, "states": STATES, "evidences": EVIDENCES, "hows": HOWS},
         "glyphs": [heatmap.GLYPHS[verdict] for verdict in VERDICTS],
@@ -105,7 +104,7 @@ class _Table:
 
 
 class _Packer:
-    def __init__(self, axes: Domain, limit: int) -> None:
+    def __init__(self, axes: AxisValues, limit: int) -> None:
         self._positions = [(axis, {value: i for i, value in enumerate(values)}) for axis, values in axes.items()]
         self._limit = limit
         self._texts, self._batches, self._overflows = _Table(), _Table(), _Table()

@@ -3,12 +3,12 @@
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from runner import results
-from runner.model import CellResult
+from runner.model import AxisValue, CellResult
 from runner.outcome import VERDICT_ORDER
 from runner.reports import heatmap, patterns, summary
 from runner.reports.html import packing, trend, words
@@ -41,8 +41,9 @@ def render(
     """The whole page; `history` is earlier runs of the same cells, oldest first."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    axes = _in_order(patterns.domain(rows))
-    groups, groups_left_out = words.shown_groups(rows, axes)
+    domain = patterns.domain(rows)
+    axes = _in_order(domain)
+    groups, groups_left_out = words.shown_groups(rows, domain)
     headroom = words.headroom(rows)
     more = {"groups": [group.cells for group in groups], "buffers": [buffer.cells for buffer in headroom]}
     packed = packing.pack(rows, axes, more=more)
@@ -78,7 +79,7 @@ def render(
     )
 
 
-def _in_order(axes: patterns.Domain) -> patterns.Domain:
+def _in_order(axes: patterns.Domain) -> Mapping[str, tuple[AxisValue, ...]]:
     """Numbers by size: a sample of a matrix has them in any order."""
     numbers = {axis for axis, values in axes.items() if all(isinstance(value, int) for value in values)}
     return {axis: tuple(sorted(values)) if axis in numbers else values for axis, values in axes.items()}
