@@ -1,0 +1,198 @@
+"""What a sign-off rests on, read from the `inputs/` of a bundle: never from anywhere else, so that it can be redone."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
+from runner import candidates, expectations, matrix, results
+from runner import plan as planning
+from runner.errors import UsageError
+from runner.matrix import Matrix
+from runner.model import Candidate, Cell, CellResult, Evidence
+from runner.nearest import hint, quoted
+from runner.reports.summary import NOT_OBTAINED
+from runner.signoff import policy as policies
+from runner.signoff.policy import Policy
+
+REQUEST = "request.json"
+MATRIX = "matrix.yaml"
+POLICY = "policy.yaml"
+WAIVERS = "waivers.yaml"
+PLAN = "plan.json"
+RUNS = "runs"
+SINCE = "since"
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What was asked, and when: the rest of what a decision depends on."""
+
+    attnmatrix: str
+    """The version that made the bundle: another one may word its pages otherwise."""
+    at: datetime
+    vllm: str
+    policy: str
+    runs: tuple[str, ...]
+    """Their ids, in the order in which they were given; the first is in runs/1."""
+    since: str = ""
+    """The id of the run that it is compared with; empty where there is none."""
+    url: str = ""
+    """Where the runs can be seen, such as a CI job."""
+
+
+_REQUEST = TypeAdapter(Request)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """The results of one run for the release in question, known issues applied anew at the time of the sign-off."""
+
+    id: str
+    folder: str
+    rows: Mapping[str, CellResult]
+    digest: str
+    """SHA-256 of results.json, in hex."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """Everything that a decision is made from."""
+
+    request: Request
+    chart: Matrix
+    policy: Policy
+    runs: tuple[Run, ...]
+    since: tuple[CellResult, ...]
+    digests: Mapping[str, str]
+    """SHA-256 of each file, by its path in the bundle's inputs/."""
+
+
+def write_request(folder: Path, request: Request) -> None:
+    (folder / REQUEST).write_bytes(_REQUEST.dump_json(request, indent=1) + b"\n")
+
+
+def read(folder: Path, *, at: datetime | None = None) -> Inputs:
+    """Read and check `inputs/`, as of another time if one is given; UsageError where its parts contradict each other."""
+    try:
+        request = _REQUEST.validate_json((folder / REQUEST).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(f"{REQUEST}: cannot be read: {str(error).splitlines()[0]}") from None
+    if request.at.tzinfo is None:
+        raise UsageError(f"{REQUEST}: 'at' has no time zone")
+    request = replace(request, at=(at or request.at).astimezone(UTC))
+    folders = [folder / RUNS / str(number) for number, _ in enumerate(request.runs, 1)]
+    plain = matrix.load(folder / MATRIX)
+    chart = _with_candidate(plain, request.vllm, folders)
+    if request.vllm not in chart.axes["vllm"]:
+        raise UsageError(f"the matrix has no vllm {quoted(request.vllm)}{hint(request.vllm, chart.axes['vllm'])}")
+    waivers = folder / WAIVERS
+    policy = policies.load(
+        folder / POLICY, chart, request.vllm, waivers=waivers if waivers.exists() else None
+    )
+    runs = tuple(_run(path, id_, request, chart) for path, id_ in zip(folders, request.runs, strict=True))
+    _check_distinct(runs)
+    _check_same_cells(policy, folders, runs)
+    return Inputs(
+        request=request,
+        chart=chart,
+        policy=policy,
+        runs=runs,
+        since=results.read(folder / SINCE) if request.since else (),
+        digests={
+            str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        },
+    )
+
+
+def _with_candidate(chart: Matrix, vllm: str, folders: list[Path]) -> Matrix:
+    """The matrix with the candidate that is signed off, where it is one: the same in all runs."""
+    found: dict[str, tuple[str, Candidate]] = {}
+    for number, folder in enumerate(folders, 1):
+        for one in candidates.kept(folder):
+            said, first = found.setdefault(one.name, (f"run {number}", one))
+            if (first.kind, first.digest, first.over) != (one.kind, one.digest, one.over):
+                raise UsageError(
+                    f"candidate {quoted(one.name)} is {first.digest} over {first.over} in {said}, and {one.digest} over "
+                    f"{one.over} in run {number}: two things under one name cannot be signed off together"
+                )
+    return candidates.join(chart, [found[vllm][1]]) if vllm in found else chart
+
+
+def _run(folder: Path, id_: str, request: Request, chart: Matrix) -> Run:
+    data = _bytes(folder / results.NAME, id_)
+    rows = results.parse(data, f"{results.NAME} of run {id_}")
+    planned = planning.from_json(_bytes(folder / PLAN, id_)).planned
+    _check_rows(id_, planned, rows)
+    today = request.at.date()
+    return Run(
+        id=id_,
+        folder=f"{RUNS}/{folder.name}",
+        rows={
+            row.id: expectations.apply(row, chart.known, today=today)
+            for row in rows
+            if row.axes.get("vllm") == request.vllm
+        },
+        digest=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def _bytes(path: Path, id_: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"run {id_} has no {path.name} that can be read ({error.strerror})") from None
+
+
+def _check_rows(id_: str, planned: tuple[planning.Planned, ...], rows: tuple[CellResult, ...]) -> None:
+    """A run has one result for each cell of its plan, in that order, of the kind of evidence that was planned."""
+    asked, there = [one.cell.id for one in planned], [row.id for row in rows]
+    if asked != there:
+        left_out = [one for one in asked if one not in set(there)]
+        foreign = [one for one in there if one not in set(asked)]
+        what = f"{left_out[0]} was dropped" if left_out else f"{foreign[0]} is of another run" if foreign else "order"
+        raise UsageError(
+            f"run {id_}: its results are not those of its plan: {len(asked):,} cells planned, {len(there):,} results, "
+            f"{len(left_out):,} dropped, {len(foreign):,} foreign (first trouble: {what})"
+        )
+    for one, row in zip(planned, rows, strict=True):
+        obtained = row.state not in NOT_OBTAINED
+        if dict(row.axes) != {**one.cell.axes, **{k: v for k, v in row.axes.items() if k not in one.cell.axes}}:
+            raise UsageError(f"run {id_}: {row.id} is planned with other axes than its result has")
+        if row.evidence is not one.evidence:
+            raise UsageError(f"run {id_}: {row.id} was planned as {one.evidence}, and its result says {row.evidence}")
+        if obtained and row.evidence is Evidence.DEVICE and not row.environment.get("gpu"):
+            raise UsageError(f"run {id_}: {row.id} says {Evidence.DEVICE} and names no GPU")
+
+
+def _check_distinct(runs: tuple[Run, ...]) -> None:
+    """The same results twice would be two green runs out of one."""
+    for number, run in enumerate(runs):
+        for other in runs[:number]:
+            if run.digest == other.digest or run.id == other.id:
+                raise UsageError(f"run {run.id} is given twice (also as {other.id}): a run counts once")
+
+
+def _check_same_cells(policy: Policy, folders: list[Path], runs: tuple[Run, ...]) -> None:
+    """A cell means the same in the plan of each run as in the matrix of the sign-off."""
+    asked = {cell.id: cell for requirement in policy.requirements for cell in requirement.cells}
+    for folder, run in zip(folders, runs, strict=True):
+        for one in planning.from_json(_bytes(folder / PLAN, run.id)).planned:
+            cell = asked.get(one.cell.id)
+            if cell and (other := _difference(cell, one.cell)):
+                raise UsageError(f"run {run.id} was planned with another matrix: {cell.id} has {other}")
+
+
+def _difference(cell: Cell, planned: Cell) -> str:
+    if planned.unsupported:
+        return f"a rule there that excludes it ({planned.unsupported})"
+    if cell.load != planned.load:
+        return f"the load {planned.load} there, and {cell.load} here"
+    other = {axis: value for axis, value in planned.axes.items() if cell.axes.get(axis) != value}
+    return f"other axes there: {other}" if other else ""
