@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments
+from runner.commands import arguments, signoff
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -50,6 +50,7 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
+signoff.add_to(app)
 
 
 @app.callback(invoke_without_command=True)

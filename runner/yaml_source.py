@@ -81,7 +81,7 @@ class Source:
 
 
 def read(path: Path, what: str, give: str) -> str:
-    """The text of a file that is to hold `what`; UsageError says to `give` another one, MatrixError where it is no text.
+    """The text of a file that is to hold `what`; UsageError says to `give` another, MatrixError where it is no text.
 
     Reads no more than the limit, so that a huge file, or one without end, fails at once.
     """

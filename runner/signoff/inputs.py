@@ -1,7 +1,7 @@
 """What a sign-off rests on, read from the `inputs/` of a bundle: never from anywhere else, so that it can be redone."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,13 +71,23 @@ class Inputs:
     digests: Mapping[str, str]
     """SHA-256 of each file, by its path in the bundle's inputs/."""
 
+    @property
+    def expected_files(self) -> set[str]:
+        """The paths that may be in inputs/: nothing lies there that no one reads."""
+        optional = {WAIVERS} | {f"{run.folder}/{candidates.FILE}" for run in self.runs}
+        always = {REQUEST, MATRIX, POLICY} | {
+            f"{run.folder}/{name}" for run in self.runs for name in (results.NAME, PLAN)
+        }
+        since = {f"{SINCE}/{results.NAME}"} if self.request.since else set()
+        return always | since | (optional & self.digests.keys())
+
 
 def write_request(folder: Path, request: Request) -> None:
     (folder / REQUEST).write_bytes(_REQUEST.dump_json(request, indent=1) + b"\n")
 
 
 def read(folder: Path, *, at: datetime | None = None) -> Inputs:
-    """Read and check `inputs/`, as of another time if one is given; UsageError where its parts contradict each other."""
+    """Read and check `inputs/`, as of another time if one is given; UsageError where its parts contradict it."""
     try:
         request = _REQUEST.validate_json((folder / REQUEST).read_bytes())
     except (OSError, ValidationError) as error:
@@ -87,13 +97,10 @@ def read(folder: Path, *, at: datetime | None = None) -> Inputs:
     request = replace(request, at=(at or request.at).astimezone(UTC))
     folders = [folder / RUNS / str(number) for number, _ in enumerate(request.runs, 1)]
     plain = matrix.load(folder / MATRIX)
-    chart = _with_candidate(plain, request.vllm, folders)
-    if request.vllm not in chart.axes["vllm"]:
-        raise UsageError(f"the matrix has no vllm {quoted(request.vllm)}{hint(request.vllm, chart.axes['vllm'])}")
+    chart = with_candidate(plain, request.vllm, folders)
+    check_release(request.vllm, chart)
     waivers = folder / WAIVERS
-    policy = policies.load(
-        folder / POLICY, chart, request.vllm, waivers=waivers if waivers.exists() else None
-    )
+    policy = policies.load(folder / POLICY, chart, request.vllm, waivers=waivers if waivers.exists() else None)
     runs = tuple(_run(path, id_, request, chart) for path, id_ in zip(folders, request.runs, strict=True))
     _check_distinct(runs)
     _check_same_cells(policy, folders, runs)
@@ -111,7 +118,7 @@ def read(folder: Path, *, at: datetime | None = None) -> Inputs:
     )
 
 
-def _with_candidate(chart: Matrix, vllm: str, folders: list[Path]) -> Matrix:
+def with_candidate(chart: Matrix, vllm: str, folders: Sequence[Path]) -> Matrix:
     """The matrix with the candidate that is signed off, where it is one: the same in all runs."""
     found: dict[str, tuple[str, Candidate]] = {}
     for number, folder in enumerate(folders, 1):
@@ -119,10 +126,16 @@ def _with_candidate(chart: Matrix, vllm: str, folders: list[Path]) -> Matrix:
             said, first = found.setdefault(one.name, (f"run {number}", one))
             if (first.kind, first.digest, first.over) != (one.kind, one.digest, one.over):
                 raise UsageError(
-                    f"candidate {quoted(one.name)} is {first.digest} over {first.over} in {said}, and {one.digest} over "
-                    f"{one.over} in run {number}: two things under one name cannot be signed off together"
+                    f"candidate {quoted(one.name)} is {first.digest} over {first.over} in {said}, and {one.digest} "
+                    f"over {one.over} in run {number}: two things under one name cannot be signed off together"
                 )
     return candidates.join(chart, [found[vllm][1]]) if vllm in found else chart
+
+
+def check_release(vllm: str, chart: Matrix) -> None:
+    """UsageError where the matrix has no such value."""
+    if vllm not in chart.axes["vllm"]:
+        raise UsageError(f"the matrix has no vllm {quoted(vllm)}{hint(vllm, chart.axes['vllm'])}")
 
 
 def _run(folder: Path, id_: str, request: Request, chart: Matrix) -> Run:

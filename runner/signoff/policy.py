@@ -197,7 +197,7 @@ class _Checks:
         return Area(filters=self._filters((section, number, "cells")))
 
     def _filters(self, at: Loc) -> tuple[Filter, ...]:
-        raw = self._source.mapping(*at[:-1]).get(at[-1])
+        raw = self._source.mapping(*at[:-1]).get(str(at[-1]))
         items = raw if isinstance(raw, list) else ()
         written = [(at, raw)] if isinstance(raw, str) else [((*at, i), one) for i, one in enumerate(items)]
         found = []

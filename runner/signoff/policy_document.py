@@ -26,15 +26,14 @@ def _gap(value: str) -> str:
 
 Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_listed)]
 Gaps = Annotated[list[Annotated[Text, AfterValidator(_gap)]], Field(min_length=1), BeforeValidator(_listed)]
-Verdicts = Annotated[
-    list[Annotated[Verdict, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)
-]
-Evidences = Annotated[
-    list[Annotated[Evidence, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)
-]
+Verdicts = Annotated[list[Annotated[Verdict, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)]
+Evidences = Annotated[list[Annotated[Evidence, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)]
 EnvironmentKey = Literal[
     "vllm", "flashinfer", "torch", "image_digest", "gpu", "driver", "machine", "recipe_digest", "cases_digest"
 ]
+
+
+Days = Annotated[int, Field(gt=0, le=3650)]
 
 
 class _Strict(BaseModel):
@@ -49,7 +48,7 @@ class Requirement(_Strict):
     tier: Text | None = Field(default=None, description="Only cells of this tier of the matrix.")
     evidence: Evidences = Field(description="The kinds that are good enough; each counts as much as another.")
     accept: Verdicts | None = Field(default=None, description="Instead of the policy's.")
-    max_age_days: Count | None = Field(default=None, description="Instead of the policy's.")
+    max_age_days: Days | None = Field(default=None, description="Instead of the policy's.")
     green_runs: Count | None = Field(default=None, description="Instead of the policy's.")
     because: Text = Field(description="Why a release must show it.")
 
@@ -60,7 +59,7 @@ class Approver(_Strict):
     who: Text
     what: Gaps = Field(description="Gaps: absent, evidence, stale, environment, runs, or a verdict.")
     cells: list[Text] = Field(default=[], description="Filters; all cells where there is none.")
-    days: Count = Field(description="How many days after a sign-off a waiver may end at the latest.")
+    days: Days = Field(description="How many days after a sign-off a waiver may end at the latest.")
 
 
 class Waiver(_Strict):
@@ -85,7 +84,7 @@ class Document(_Strict):
 
     about: Text
     accept: Verdicts = [Verdict.PASS]
-    max_age_days: Count
+    max_age_days: Days
     green_runs: Count = 1
     environment: dict[EnvironmentKey, Texts] = Field(
         default={}, description="What must be the same in all results of one kind of evidence, or one of these."
