@@ -47,8 +47,8 @@ def section(inputs: Inputs) -> Section:
     before = inputs.request.since + (f" (vLLM {found.sides[0]})" if found.along else "")
     return Section(
         title="What changed since the run before",
-        lines=(f"{count(found.comparable, 'cell')} judged in both runs.",),
-        columns=(f"against {before}", "cells", "worse", "where", "was, and is"),
+        lines=(given(before), own(f"{count(found.comparable, 'cell')} judged in both.")),
+        columns=("change", "cells", "worse", "where", "was, and is"),
         rows=tuple(rows),
     )
 

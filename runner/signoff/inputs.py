@@ -12,9 +12,10 @@ from runner import candidates, expectations, matrix, results
 from runner import plan as planning
 from runner.errors import UsageError
 from runner.matrix import Matrix
-from runner.model import Candidate, Cell, CellResult, Evidence
+from runner.model import Candidate, Cell, CellResult
 from runner.nearest import hint, quoted
-from runner.reports.summary import NOT_OBTAINED
+from runner.reports.text import one_line
+from runner.signoff import consistency
 from runner.signoff import policy as policies
 from runner.signoff.policy import Policy
 
@@ -101,9 +102,9 @@ def read(folder: Path, *, at: datetime | None = None) -> Inputs:
     check_release(request.vllm, chart)
     waivers = folder / WAIVERS
     policy = policies.load(folder / POLICY, chart, request.vllm, waivers=waivers if waivers.exists() else None)
-    runs = tuple(_run(path, id_, request, chart) for path, id_ in zip(folders, request.runs, strict=True))
-    _check_distinct(runs)
-    _check_same_cells(policy, folders, runs)
+    asked = {cell.id: cell for requirement in policy.requirements for cell in requirement.cells}
+    runs = tuple(_run(path, id_, request, chart, asked) for path, id_ in zip(folders, request.runs, strict=True))
+    consistency.check_distinct([(run.id, run.digest) for run in runs])
     return Inputs(
         request=request,
         chart=chart,
@@ -138,11 +139,12 @@ def check_release(vllm: str, chart: Matrix) -> None:
         raise UsageError(f"the matrix has no vllm {quoted(vllm)}{hint(vllm, chart.axes['vllm'])}")
 
 
-def _run(folder: Path, id_: str, request: Request, chart: Matrix) -> Run:
+def _run(folder: Path, id_: str, request: Request, chart: Matrix, asked: Mapping[str, Cell]) -> Run:
     data = _bytes(folder / results.NAME, id_)
-    rows = results.parse(data, f"{results.NAME} of run {id_}")
+    rows = results.parse(data, f"{results.NAME} of run {one_line(id_)}")
     planned = planning.from_json(_bytes(folder / PLAN, id_)).planned
-    _check_rows(id_, planned, rows)
+    consistency.check_rows(id_, planned, rows)
+    consistency.check_same_cells(id_, planned, asked)
     today = request.at.date()
     return Run(
         id=id_,
@@ -160,52 +162,4 @@ def _bytes(path: Path, id_: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"run {id_} has no {path.name} that can be read ({error.strerror})") from None
-
-
-def _check_rows(id_: str, planned: tuple[planning.Planned, ...], rows: tuple[CellResult, ...]) -> None:
-    """A run has one result for each cell of its plan, in that order, of the kind of evidence that was planned."""
-    asked, there = [one.cell.id for one in planned], [row.id for row in rows]
-    if asked != there:
-        left_out = [one for one in asked if one not in set(there)]
-        foreign = [one for one in there if one not in set(asked)]
-        what = f"{left_out[0]} was dropped" if left_out else f"{foreign[0]} is of another run" if foreign else "order"
-        raise UsageError(
-            f"run {id_}: its results are not those of its plan: {len(asked):,} cells planned, {len(there):,} results, "
-            f"{len(left_out):,} dropped, {len(foreign):,} foreign (first trouble: {what})"
-        )
-    for one, row in zip(planned, rows, strict=True):
-        obtained = row.state not in NOT_OBTAINED
-        if dict(row.axes) != {**one.cell.axes, **{k: v for k, v in row.axes.items() if k not in one.cell.axes}}:
-            raise UsageError(f"run {id_}: {row.id} is planned with other axes than its result has")
-        if row.evidence is not one.evidence:
-            raise UsageError(f"run {id_}: {row.id} was planned as {one.evidence}, and its result says {row.evidence}")
-        if obtained and row.evidence is Evidence.DEVICE and not row.environment.get("gpu"):
-            raise UsageError(f"run {id_}: {row.id} says {Evidence.DEVICE} and names no GPU")
-
-
-def _check_distinct(runs: tuple[Run, ...]) -> None:
-    """The same results twice would be two green runs out of one."""
-    for number, run in enumerate(runs):
-        for other in runs[:number]:
-            if run.digest == other.digest or run.id == other.id:
-                raise UsageError(f"run {run.id} is given twice (also as {other.id}): a run counts once")
-
-
-def _check_same_cells(policy: Policy, folders: list[Path], runs: tuple[Run, ...]) -> None:
-    """A cell means the same in the plan of each run as in the matrix of the sign-off."""
-    asked = {cell.id: cell for requirement in policy.requirements for cell in requirement.cells}
-    for folder, run in zip(folders, runs, strict=True):
-        for one in planning.from_json(_bytes(folder / PLAN, run.id)).planned:
-            cell = asked.get(one.cell.id)
-            if cell and (other := _difference(cell, one.cell)):
-                raise UsageError(f"run {run.id} was planned with another matrix: {cell.id} has {other}")
-
-
-def _difference(cell: Cell, planned: Cell) -> str:
-    if planned.unsupported:
-        return f"a rule there that excludes it ({planned.unsupported})"
-    if cell.load != planned.load:
-        return f"the load {planned.load} there, and {cell.load} here"
-    other = {axis: value for axis, value in planned.axes.items() if cell.axes.get(axis) != value}
-    return f"other axes there: {other}" if other else ""
+        raise UsageError(f"run {one_line(id_)} has no {path.name} that can be read ({error.strerror})") from None

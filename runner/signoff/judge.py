@@ -1,7 +1,7 @@
 """The decision: which required cells were shown, which not and why, and who answers for those. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
@@ -40,6 +40,8 @@ class Gap:
 
     name: str
     detail: str
+    issue: str = ""
+    """Of a known issue, which only a waiver that names the same covers: another one would hide behind it."""
     waiver: Waiver | None = None
 
 
@@ -166,7 +168,9 @@ def _gaps(asked: Requirement, attempts: Sequence[Attempt], at: datetime) -> Iter
         if not one.gap or (one.gap == gaps.EVIDENCE and not _age(one.row.ended_at, asked.max_age_days, at))
     ]
     for verdict in dict.fromkeys(row.verdict for row in speaking if row.verdict not in asked.accept):
-        yield Gap(name=verdict.value, detail=_trouble([row for row in speaking if row.verdict is verdict]))
+        rows = [row for row in speaking if row.verdict is verdict]
+        for issue in dict.fromkeys(link for row in rows for link in row.known.split() or [""]):
+            yield Gap(name=verdict.value, detail=_trouble(rows, issue), issue=issue)
     counting = {_once(one.row) for one in attempts if not one.gap}
     if len(counting) >= asked.green_runs:
         return
@@ -183,18 +187,21 @@ def _once(row: CellResult) -> tuple[str, str, float]:
     return row.ended_at, row.environment.get("machine", ""), row.duration_s
 
 
-def _trouble(rows: Sequence[CellResult]) -> str:
-    found = {f"{one.buffer} {one.how}" for row in rows for one in row.overflow}
-    known = {row.known for row in rows if row.known}
-    return "; ".join([", ".join(sorted(found)), *sorted(known)]).strip("; ") or (rows[0].reason or rows[0].state.value)
+def _trouble(rows: Sequence[CellResult], issue: str) -> str:
+    found = ", ".join(sorted({f"{one.buffer} {one.how}" for row in rows for one in row.overflow}))
+    return "; ".join(part for part in (found, issue) if part) or rows[0].reason or rows[0].state.value
 
 
 def _waived(gap: Gap, cell: Cell, policy: Policy, today: date) -> Gap:
     """The gap with the first waiver that counts for it."""
     for waiver in policy.waivers:
-        if gap.name in waiver.what and waiver.area.has(cell) and not _refusal(waiver, gap, cell, policy, today):
-            return Gap(name=gap.name, detail=gap.detail, waiver=waiver)
+        if _speaks(waiver, gap, cell) and not _refusal(waiver, gap, cell, policy, today):
+            return replace(gap, waiver=waiver)
     return gap
+
+
+def _speaks(waiver: Waiver, gap: Gap, cell: Cell) -> bool:
+    return gap.name in waiver.what and gap.issue in {"", waiver.issue} and waiver.area.has(cell)
 
 
 def _refusal(waiver: Waiver, gap: Gap, cell: Cell, policy: Policy, today: date) -> str:
@@ -215,9 +222,7 @@ def _not_by(approver: Approver, waiver: Waiver, gap: Gap, cell: Cell, today: dat
 
 
 def _standing(waiver: Waiver, judged: Sequence[Judged], policy: Policy, today: date) -> Standing:
-    spoken = [
-        (one.cell, gap) for one in judged for gap in one.gaps if gap.name in waiver.what and waiver.area.has(one.cell)
-    ]
+    spoken = [(one.cell, gap) for one in judged for gap in one.gaps if _speaks(waiver, gap, one.cell)]
     refused = dict.fromkeys(_refusal(waiver, gap, cell, policy, today) for cell, gap in spoken)
-    why = [reason for reason in refused if reason] or ([] if spoken else ["there is no such gap: take it out"])
+    why = [reason for reason in refused if reason] or ([] if spoken else ["these cells have no such gap: take it out"])
     return Standing(waiver=waiver, covers=sum(gap.waiver is waiver for _, gap in spoken), refused=tuple(why))

@@ -17,11 +17,10 @@ def render(page: Page) -> str:
 
 
 def _section(section: Section, room: int) -> str:
-    text = f"## {section.title}\n\n" + "".join(f"{line}\n\n" for line in section.lines)
+    text = f"## {section.title}\n\n" + "".join(f"{_item(line)}\n\n" for line in section.lines)
     if not section.rows:
         return text.rstrip("\n") + "\n"
-    columns = [code(name, in_table=True) if not name.isascii() or "`" in name else name for name in section.columns]
-    text += f"| {' | '.join(columns)} |\n|{' --- |' * len(section.columns)}\n"
+    text += f"| {' | '.join(section.columns)} |\n|{' --- |' * len(section.columns)}\n"
     for number, row in enumerate(section.rows):
         line = f"| {' | '.join(map(_item, row))} |\n"
         room -= len(line.encode())

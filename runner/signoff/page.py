@@ -97,7 +97,9 @@ def _missing(inputs: Inputs, judgement: Judgement, axes: Domain) -> Section | No
         )
         for (name, gap, detail), cells in largest[:GROUPS]
     ]
-    left_out = (f"{len(groups) - GROUPS:,} smaller groups are in the table below.",) if len(groups) > GROUPS else ()
+    left_out = (
+        (own(f"{len(groups) - GROUPS:,} smaller groups are in the table below."),) if len(groups) > GROUPS else ()
+    )
     columns = ("requirement", "gap", "found", "cells", "where", "what to do")
     return Section(title="What is missing", lines=left_out, columns=columns, rows=tuple(rows))
 
@@ -112,10 +114,12 @@ def _urgency(gap: str) -> int:
 def _remedy(inputs: Inputs, cells: Sequence[Judged], gap: str) -> str:
     """The command that obtains what is missing, or for a verdict what else there is to do."""
     if gap not in gaps.MEANING:
-        return "fix it, or let an approver waive it"
+        repro = next((a.row.repro for one in cells for a in one.attempts if a.row.verdict == gap and a.row.repro), "")
+        return f"fix it, or let an approver waive it: {repro}"
     asked = cells[0].requirement
     archs = ",".join(dict.fromkeys(str(one.cell.axes["arch"]) for one in cells))
-    words = [f"vllm={inputs.request.vllm}", *asked.filters, archs]
+    all_archs = ",".join(dict.fromkeys(str(cell.axes["arch"]) for cell in asked.cells))
+    words = [f"vllm={inputs.request.vllm}", *asked.filters, *([archs] if archs != all_archs else [])]
     tier = f" --tier {shlex.quote(asked.tier)}" if asked.tier else ""
     where = f"with a GPU of {archs}: " if asked.evidence == (Evidence.DEVICE,) else ""
     return f"{where}runner{tier} " + " ".join(f"--filter {shlex.quote(word)}" for word in words)
@@ -142,7 +146,7 @@ def _proven(judgement: Judgement) -> Section:
     on_device = sum(Evidence.DEVICE in one.evidence for one in judgement.cells if not one.gaps)
     line = f"{on_device:,} of the results shown were obtained on a GPU." if on_device else "Nothing was shown on a GPU."
     columns = ("evidence", "arch", "hardware", "shown", "verdicts")
-    return Section(title="What is proven, and on which hardware", lines=(line,), columns=columns, rows=tuple(rows))
+    return Section(title="What is proven, and on which hardware", lines=(own(line),), columns=columns, rows=tuple(rows))
 
 
 def _hardware(row: CellResult) -> str:
@@ -180,7 +184,7 @@ def _less_than_device(judgement: Judgement, axes: Domain) -> Section:
         )
         for (name, kinds, says), cells in groups.items()
     )
-    lines = () if rows else ("Every result there is of a GPU arch was obtained on a GPU.",)
+    lines = () if rows else (own("Every result there is of a GPU arch was obtained on a GPU."),)
     columns = ("requirement", "evidence", "cells", "is it enough", "where")
     return Section(title="What no GPU has shown", lines=lines, columns=columns if rows else (), rows=rows)
 
@@ -199,7 +203,7 @@ def _waivers(judgement: Judgement) -> Section:
         for one in judgement.waivers
     )
     columns = ("waived", "gaps covered", "by", "until", "because", "issue", "standing")
-    lines = () if rows else ("Nothing is waived.",)
+    lines = () if rows else (own("Nothing is waived."),)
     return Section(title="What is waived, by whom, until when", lines=lines, columns=columns if rows else (), rows=rows)
 
 

@@ -21,10 +21,10 @@ def given(*lines: str) -> Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A heading, sentences of ours, and a table where there are rows."""
+    """A heading, what stands above the table, and a table where there are rows; title and columns are words of ours."""
 
     title: str
-    lines: tuple[str, ...] = ()
+    lines: tuple[Item, ...] = ()
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Item, ...], ...] = ()
 

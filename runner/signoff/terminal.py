@@ -45,7 +45,7 @@ def show(made: Derived, where: Path, digest: str) -> None:
     console = consoles.make(sys.stdout)
     with console.capture() as captured:
         console.print(Group(*parts))
-        _copied(console, f"\nbundle {where}, read {PAGE}", digest)
+        _copied(console, f"\nbundle {one_line(str(where), 1000)}, read {PAGE}", digest)
     output.emit("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
 
 
