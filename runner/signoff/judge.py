@@ -120,7 +120,7 @@ def _attempt(
         return Attempt(run=run, row=row, gap=gaps.EVIDENCE, why=why)
     if why := _age(row.ended_at, asked.max_age_days, at):
         return Attempt(run=run, row=row, gap=gaps.STALE, why=why)
-    for key in {key for evidence, key in wanted if evidence is row.evidence}:
+    for key in (key for evidence, key in wanted if evidence is row.evidence):  # in the order of their names
         value, good = row.environment.get(key, ""), wanted[row.evidence, key]
         if not value or value not in good:
             why = f"{key} is {value or 'not said'}; asked for is {' or '.join(good) or 'one'}"

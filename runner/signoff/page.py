@@ -1,7 +1,7 @@
 """What a sign-off says to people, as plain tables: the Markdown and the HTML page are two ways to write these down."""
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner.model import CellResult, Evidence, Fault, State, Verdict
@@ -49,7 +49,14 @@ def make(inputs: Inputs, judgement: Judgement) -> Page:
 def _summary(judgement: Judgement) -> str:
     shown, waived, not_shown = _counts(judgement.cells)
     required = count(len(judgement.cells), "required result")
-    return f"Of {required}, {shown:,} are shown, {waived:,} are waived and {not_shown:,} are missing."
+    text = f"Of {required}, {shown:,} are shown, {waived:,} are waived and {not_shown:,} are missing"
+    found = Counter(name for one in judgement.cells for name in sorted({gap.name for gap in one.open}))
+    if not found:
+        return f"{text}."
+    kinds = ", ".join(
+        f"{number:,} {name}" for name, number in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+    )
+    return f"{text}: {kinds}{' (some for more than one)' if found.total() > not_shown else ''}."
 
 
 def _counts(cells: Sequence[Judged]) -> tuple[int, int, int]:
