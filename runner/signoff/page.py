@@ -16,6 +16,8 @@ from runner.signoff.tables import Page, Section, given, own
 GROUPS = 40
 """Rows of the table of what is missing; what is beyond is counted."""
 PATTERNS = 6
+DETAILS = 4
+"""Ways in which one known issue shows."""
 
 
 def make(inputs: Inputs, judgement: Judgement) -> Page:
@@ -87,9 +89,12 @@ def _asked(inputs: Inputs, judgement: Judgement) -> Section:
 
 def _missing(inputs: Inputs, judgement: Judgement, axes: Domain) -> Section | None:
     groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
+    details: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for one in judgement.cells:
         for gap in one.open:
-            groups[one.requirement.name, gap.name, gap.detail].append(one)
+            key = one.requirement.name, gap.name, gap.issue or gap.detail
+            groups[key].append(one)
+            details[key] |= {gap.detail: None} if gap.issue else {}
     if not groups:
         return None
     largest = sorted(groups.items(), key=lambda item: (_urgency(item[0][1]), -len(item[1])))
@@ -97,12 +102,12 @@ def _missing(inputs: Inputs, judgement: Judgement, axes: Domain) -> Section | No
         (
             given(name),
             own(gap, gaps.MEANING.get(gap, "not accepted")),
-            given(detail),
+            given(found, *list(details[name, gap, found])[:DETAILS]),
             own(f"{len(cells):,}"),
             given(*compact([_bare(one) for one in cells], axes, limit=PATTERNS)),
             given(_remedy(inputs, cells, gap)),
         )
-        for (name, gap, detail), cells in largest[:GROUPS]
+        for (name, gap, found), cells in largest[:GROUPS]
     ]
     left_out = (
         (own(f"{len(groups) - GROUPS:,} smaller groups are in the table below."),) if len(groups) > GROUPS else ()
@@ -272,7 +277,7 @@ def _table(judgement: Judgement) -> Section:
 
 def _standing(gap: Gap) -> str:
     by = f", waived by {gap.waiver.who} until {gap.waiver.until}" if gap.waiver else ""
-    return f"{gap.name}: {gap.detail}{by}"
+    return f"{gap.name}: {gap.detail}{f' ({gap.issue})' if gap.issue else ''}{by}"
 
 
 def _bare(one: Judged) -> CellResult:
