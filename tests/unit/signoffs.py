@@ -150,6 +150,12 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+def sign_by(folder: Path, a_run: Path, name: str) -> tuple[Path, bundle.Derived, str]:
+    """A bundle in `folder` by a shipped policy."""
+    asked = bundle.Asked(runs=[a_run], policy=name, vllm=None, matrix=None, waivers=None, since=None, at=AT, url="")
+    return bundle.create(asked, folder / "bundle")
+
+
 def sign(
     folder: Path,
     *runs: Path,
