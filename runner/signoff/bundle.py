@@ -21,6 +21,7 @@ from runner.errors import MachineError, UsageError
 from runner.signoff import html, inputs, markdown, page, policy, record, statement
 from runner.signoff.inputs import Inputs, Request
 from runner.signoff.judge import Judgement, judge
+from runner.signoff.tables import Page
 
 SUMS = "SHA256SUMS"
 INPUTS = "inputs"
@@ -44,17 +45,23 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """What follows from the inputs: the decision, and the bytes of each file."""
+    """What follows from the inputs: the decision, the page that says it, and the bytes of each file."""
 
     inputs: Inputs
     judgement: Judgement
+    page: Page
     files: dict[str, bytes]
 
 
-def derive(folder: Path, *, at: datetime | None = None) -> Derived:
-    """Everything of a bundle but its inputs, made from them; UsageError where they contradict each other."""
+def decide(folder: Path, *, at: datetime | None = None) -> tuple[Inputs, Judgement]:
+    """The decision that follows from the inputs, as of another time if one is given."""
     found = inputs.read(folder / INPUTS, at=at)
-    judgement = judge(found.policy, found.runs, found.request.at)
+    return found, judge(found.policy, found.runs, found.request.at)
+
+
+def derive(folder: Path) -> Derived:
+    """Everything of a bundle but its inputs, made from them; UsageError where they contradict each other."""
+    found, judgement = decide(folder)
     made = page.make(found, judgement)
     texts = {
         PAGE: markdown.render(made),
@@ -65,6 +72,7 @@ def derive(folder: Path, *, at: datetime | None = None) -> Derived:
     return Derived(
         inputs=found,
         judgement=judgement,
+        page=made,
         files={name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()},
     )
 

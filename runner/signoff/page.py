@@ -22,7 +22,8 @@ DETAILS = 4
 
 def make(inputs: Inputs, judgement: Judgement) -> Page:
     """The page of a decision."""
-    axes = domain([_bare(one) for one in judgement.cells])
+    every = domain([_bare(one) for one in judgement.cells])
+    axes = {axis: values for axis, values in every.items() if len(values) > 1}  # the others tell no cells apart
     request = inputs.request
     sections = [
         _asked(inputs, judgement),
