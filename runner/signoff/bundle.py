@@ -18,7 +18,7 @@ from pathlib import Path
 
 from runner import __version__, candidates, matrix, results, rundir
 from runner.errors import MachineError, UsageError
-from runner.signoff import html, inputs, markdown, page, policy, record, statement
+from runner.signoff import html, inputs, markdown, page, policy, record, sources, statement
 from runner.signoff.inputs import Inputs, Request
 from runner.signoff.judge import Judgement, judge
 from runner.signoff.tables import Page
@@ -102,7 +102,7 @@ def create(asked: Asked, out: Path | None) -> tuple[Path, Derived, str]:
 def _request(asked: Asked) -> Request:
     """What is asked for, checked by the files as they are called outside of a bundle, so that messages name those."""
     for run in asked.runs:
-        _check_run(run)
+        sources.check(run)
     chart = matrix.load(asked.matrix or asked.runs[-1] / inputs.MATRIX)
     vllm = asked.vllm or _release(asked.runs)
     chart = inputs.with_candidate(chart, vllm, asked.runs)
@@ -119,15 +119,6 @@ def _request(asked: Asked) -> Request:
         since=_id(asked.since) if asked.since else "",
         url=asked.url,
     )
-
-
-def _check_run(run: Path) -> None:
-    for name in (results.NAME, inputs.PLAN, inputs.MATRIX):
-        if (run / name).is_file():
-            continue
-        unfinished = name == results.NAME and (run / "events.jsonl").exists()
-        remedy = f"`runner resume {run}` finishes it" if unfinished else "name a run directory, such as runs/latest"
-        raise UsageError(f"{run}: has no {name}: {remedy}")
 
 
 def _release(runs: Sequence[Path]) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner import matrix, plan, results, select
-from runner.model import CellResult, Evidence, State, Verdict
+from runner.model import ENVIRONMENT, CellResult, Evidence, State, Verdict
 from runner.plan import Planned
 from runner.signoff import bundle
 from tests.unit.synthetic import INDPTR, cell, overflow, overflowed
@@ -102,7 +102,9 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
         if one.evidence is Evidence.DEVICE:
             environment |= {"gpu": "NVIDIA B200", "driver": "590.1", "image_digest": f"sha256:{'ab' * 32}"}
         if one.cell.unsupported:
-            row = cell(State.UNSUPPORTED, cases=(), reason=one.cell.unsupported, repro="", ended_at="")
+            row = cell(
+                State.UNSUPPORTED, cases=(), reason=one.cell.unsupported, ended_at="", resolved={}, duration_s=0.0
+            )
         elif entries:
             # one overflow for each, in the way it is known, found by one case
             found = [overflow(entry.how[0], buffer=entry.buffer[0]) if entry.how else overflow() for entry in entries]
@@ -116,7 +118,7 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
                 id=one.cell.id,
                 axes=dict(one.cell.axes),
                 evidence=one.evidence,
-                environment={} if one.cell.unsupported else environment,
+                environment=dict.fromkeys(ENVIRONMENT, "") if one.cell.unsupported else environment,
                 repro=f"runner repro {one.cell.id}",
             )
         )

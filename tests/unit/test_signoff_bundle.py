@@ -17,9 +17,9 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 from markdown_it import MarkdownIt
 
-from runner import cli, results
+from runner import cli, journal, plan, results
 from runner.errors import RunnerError, UsageError
-from runner.model import CellResult, Evidence, State
+from runner.model import CellFinished, CellOutcome, CellResult, Evidence, RunFinished, State
 from tests.unit import signoffs
 from tests.unit.signoffs import AT, POLICY, WAIVERS, run, sign
 
@@ -123,6 +123,35 @@ def test_a_run_that_was_killed_is_to_be_finished_first(tmp_path: Path) -> None:
         sign(tmp_path, a_run)
 
 
+def test_results_that_say_something_else_than_their_journal_are_refused(tmp_path: Path) -> None:
+    a_run = run(tmp_path, "a", devices=["sm100"])
+    rows = {row.id: row for row in results.read(a_run)}
+    with journal.Journal(a_run / "events.jsonl") as events:
+        for one in plan.from_json((a_run / "plan.json").read_bytes()).planned:
+            row = rows[one.cell.id]
+            if not one.cell.unsupported:
+                outcome = CellOutcome(
+                    cell=one.cell, evidence=one.evidence, cases=row.cases, duration_s=row.duration_s,
+                    environment=row.environment, resolved=row.resolved, ended_at=row.ended_at,
+                )  # fmt: skip
+                events.append(CellFinished(outcome=outcome))
+        events.append(RunFinished())
+    whole = (a_run / "results.json").read_text()
+    sign(tmp_path, a_run, out="whole")
+    for number, (old, new) in enumerate(
+        (
+            ('"state":"overflow","verdict":"xfail"', '"state":"pass","verdict":"pass"'),
+            ('"ended_at":"2026-11-30', '"ended_at":"2026-12-01'),
+            ('"recipe_digest":"aa11"', '"recipe_digest":"bb22"'),
+            ('"required":6', '"required":1'),
+        )
+    ):
+        assert old in whole
+        (a_run / "results.json").write_text(whole.replace(old, new, 1))
+        with pytest.raises(UsageError, match=r"results.json says of .* what events.jsonl does not: "):
+            sign(tmp_path, a_run, out=str(number))
+
+
 def test_a_sign_off_is_not_written_over(go: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is there already: a sign-off is not written over"):
         sign(tmp_path, tmp_path / "a")
@@ -213,9 +242,11 @@ def hostile_bundle(folder: Path) -> Path:
     """Hostile words wherever a row, a policy or a waiver may have them."""
 
     def change(row: CellResult) -> CellResult:
-        fields = dict.fromkeys(row.environment, HOSTILE) if row.environment else {}
-        kept = {"recipe_digest": "aa11", "cases_digest": "cc11"} if row.environment else {}
-        state = State.FAIL if row.id.endswith("k3-c64-small") and row.environment else row.state
+        if row.state is State.UNSUPPORTED:
+            return row
+        fields = dict.fromkeys(row.environment, HOSTILE)
+        kept = {"recipe_digest": "aa11", "cases_digest": "cc11"}
+        state = State.FAIL if row.id.endswith("k3-c64-small") else row.state
         return replace(
             row, state=state, cases=(), overflow=(), reason=HOSTILE, repro=HOSTILE, environment=fields | kept
         )
