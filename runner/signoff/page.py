@@ -28,10 +28,10 @@ def make(inputs: Inputs, judgement: Judgement) -> Page:
     sections = [
         _asked(inputs, judgement),
         _missing(inputs, judgement, axes),
-        _proven(judgement),
-        _less_than_device(judgement, axes),
         _waivers(judgement),
         _accepted(judgement, axes),
+        _proven(judgement),
+        _less_than_device(judgement, axes),
         changes.section(inputs) if inputs.since else None,
         _runs(inputs),
         _table(judgement),

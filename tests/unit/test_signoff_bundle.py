@@ -21,7 +21,7 @@ from runner import cli, journal, plan, results
 from runner.errors import RunnerError, UsageError
 from runner.model import CellFinished, CellOutcome, CellResult, Evidence, RunFinished, State
 from tests.unit import signoffs
-from tests.unit.signoffs import AT, POLICY, WAIVERS, run, sign
+from tests.unit.signoffs import AT, POLICY, WAIVERS, hostile_bundle, run, sign
 
 PRODUCED = {"signoff.md", "signoff.html", "signoff.json", "statement.json"}
 
@@ -222,9 +222,6 @@ def test_what_changed_since_the_last_release_is_on_the_page(tmp_path: Path) -> N
     assert "| gone<br>was judged before, is not now | 4 |" in section
 
 
-HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=alert(2)>|`|``[x](javascript:x) \x1b[31m\u202e @all"
-
-
 class Elements(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -236,30 +233,6 @@ class Elements(HTMLParser):
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
         self.links |= {value or "" for name, value in attrs if name in {"href", "src"}}
-
-
-def hostile_bundle(folder: Path) -> Path:
-    """Hostile words wherever a row, a policy or a waiver may have them."""
-
-    def change(row: CellResult) -> CellResult:
-        if row.state is State.UNSUPPORTED:
-            return row
-        fields = dict.fromkeys(row.environment, HOSTILE)
-        kept = {"recipe_digest": "aa11", "cases_digest": "cc11"}
-        state = State.FAIL if row.id.endswith("k3-c64-small") else row.state
-        return replace(
-            row, state=state, cases=(), overflow=(), reason=HOSTILE, repro=HOSTILE, environment=fields | kept
-        )
-
-    quoted = json.dumps(HOSTILE.replace("\x1b", ""))
-    policy = POLICY.replace("a test ships", quoted).replace("Blackwell", quoted).replace("it is Python", quoted)
-    policy = policy.replace("release-manager", quoted)
-    waivers = WAIVERS.replace("release-manager", quoted).replace("nobody serves it there", quoted)
-    waivers = waivers.replace(signoffs.ISSUE, json.dumps("https://x/" + HOSTILE.replace("\x1b", "").replace(" ", "")))
-    return sign(
-        folder, run(folder, HOSTILE.replace("/", "_")[:80], devices=["sm100"], change=change), policy=policy,
-        waivers=waivers, url=HOSTILE, since=run(folder, "<script>", "vllm=0.31.0"),
-    )[0]  # fmt: skip
 
 
 def test_hostile_words_do_nothing_in_the_pages(tmp_path: Path) -> None:
