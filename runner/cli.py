@@ -11,15 +11,18 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, signoff
+from runner.commands import arguments, bisect, known, signoff
+from runner.commands import history as history_commands
 from runner.commands.arguments import (
     Address,
     Candidates,
     Engine,
+    Evidence,
     Filters,
     Json,
     Limit,
     MatrixFile,
+    RunKnownCrashes,
     Seed,
     ShardPart,
     Tier,
@@ -28,7 +31,7 @@ from runner.commands.arguments import (
     seconds,
 )
 from runner.errors import RunnerError, UsageError
-from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, Sanitizer, default_matrix
+from runner.options import DEFAULT_TIMEOUT_S, EngineName, Obtained, RunOptions, Sanitizer, default_matrix
 
 _EXIT_CODES = """[bold]Exit codes[/bold]
   0  everything as expected
@@ -50,6 +53,9 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
+history_commands.add_to(app)
+bisect.add_to(app)
+known.add_to(app)
 signoff.add_to(app)
 
 
@@ -63,6 +69,11 @@ def run(
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
+    evidence: Evidence = Obtained.BEST,
+    require_device: Annotated[
+        bool,
+        typer.Option("--require-device", help="--evidence device, and exit code 3 where a cell is skipped."),
+    ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=seconds, help="For one cell.")
@@ -79,6 +90,7 @@ def run(
     as_json: Json = False,
     seed: Seed = 0,
     no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
+    known_crashes: RunKnownCrashes = False,
     quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
     _version: Version = False,
@@ -87,6 +99,8 @@ def run(
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context)
         return
+    if require_device and evidence is Obtained.EMULATED:
+        raise UsageError("--require-device and --evidence emulated: no GPU is used then; leave one of them out")
     options = RunOptions(
         matrix=matrix_file or default_matrix(),
         filters=tuple(filters or ()),
@@ -95,6 +109,8 @@ def run(
         shard=select.parse_shard(shard) if shard is not None else None,
         engine=engine,
         address=address,
+        evidence=Obtained.DEVICE if require_device else evidence,
+        require_device=require_device,
         jobs=jobs,
         timeout_s=timeout,
         silence_s=silence or 0.0,
@@ -104,6 +120,7 @@ def run(
         json=as_json,
         seed=seed,
         known=not no_known,
+        known_crashes=known_crashes,
         verbosity=verbose - quiet,
     )
     from runner import session
@@ -120,15 +137,18 @@ def plan(
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
+    evidence: Evidence = Obtained.BEST,
+    known_crashes: RunKnownCrashes = False,
     as_json: Json = False,
 ) -> None:
     """Show what would run, where, and why not."""
-    from runner import machine
+    from runner import expectations, machine
 
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
-    made = planning.make_plan(cells, device_archs=on.device_archs)
+    counting = () if known_crashes else arguments.chart(matrix_file, candidate).known
+    made = machine.planned(cells, on, evidence).skipping(expectations.unwanted(counting, expectations.today()))
     if as_json:
         output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:

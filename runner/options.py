@@ -22,6 +22,14 @@ class EngineName(StrEnum):
     RAY = "ray"
 
 
+class Obtained(StrEnum):
+    """Which evidence a run is to give: the best that can be had here, a device's alone, or none of a device."""
+
+    BEST = "best"
+    DEVICE = "device"
+    EMULATED = "emulated"
+
+
 class Sanitizer(StrEnum):
     """The tools of compute-sanitizer: reads and writes out of range, races, memory never written, wrong barriers."""
 
@@ -60,8 +68,13 @@ class RunOptions:
     """results.json on standard output instead of the heat map."""
     seed: int = 0
     """Of the random batches."""
+    evidence: Obtained = Obtained.BEST
+    require_device: bool = False
+    """Whether a cell that no device served is trouble with the machine."""
     known: bool = True
     """Whether the known issues of the matrix count."""
+    known_crashes: bool = False
+    """Whether cells run that are known to crash, to use up the memory or to hang."""
     verbosity: int = 0
     """-1 and less: only the end; 0: progress; 1 and more: each case."""
 

@@ -48,6 +48,8 @@ def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], 
     if cell.unsupported:
         result = _bare(one, State.UNSUPPORTED, cell.unsupported)
         return replace(result, environment=blank)
+    if one.skipped:
+        return replace(_bare(one, State.SKIPPED, one.skipped), environment=blank, repro=repro_of(cell))
     if found is None:
         result = _bare(one, State.NOT_RUN, "the run ended before this cell began")
         return replace(result, environment=blank, repro=repro_of(cell))
@@ -131,7 +133,7 @@ def schema_text() -> str:
     return json.dumps(schema(), indent=1) + "\n"
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, *, remedy: str = "make room, or give --out DIR") -> None:
     """The file is either the old one or the new one, whole: a reader or a kill in between sees no half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +147,7 @@ def write_atomically(path: Path, text: str) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror}): make room, or give --out DIR") from None
+        raise MachineError(f"{path}: cannot be written ({error.strerror}): {remedy}") from None
 
 
 def _smallest(overflows: Iterable[Overflow]) -> tuple[Overflow, ...]:

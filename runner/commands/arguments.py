@@ -8,7 +8,7 @@ import typer
 
 from runner import __version__, candidates, matrix, output, select
 from runner.model import Cell
-from runner.options import EngineName, default_matrix
+from runner.options import EngineName, Obtained, default_matrix
 
 
 def seconds(value: float | None) -> float | None:
@@ -57,6 +57,13 @@ Address = Annotated[
     str,
     typer.Option("--address", metavar="ADDRESS", help="Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT."),
 ]
+Evidence = Annotated[
+    Obtained,
+    typer.Option(
+        "--evidence",
+        help="device: cells that no GPU here serves end as skipped; emulated: as on a machine without a GPU.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 Limit = Annotated[
     float | None,
@@ -66,6 +73,12 @@ Limit = Annotated[
         min=0.1,
         callback=seconds,
         help="For the run: the cells in flight finish then, and `runner resume` goes on.",
+    ),
+]
+RunKnownCrashes = Annotated[
+    bool,
+    typer.Option(
+        "--run-known-crashes", help="Run those cells too that are known to crash, to use up the memory or to hang."
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random batches.")]

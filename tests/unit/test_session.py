@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner import cli, rundir, session
+from runner.devices import Device
 from runner.engines.base import CannotStart
 from runner.engines.fake import FakeEngine, FakeWorker, Step
 from runner.errors import UsageError
@@ -25,7 +26,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine(passing)
 
     @contextmanager
-    def opened(*_: object) -> Iterator[FakeEngine]:
+    def opened(*_: object, **__: object) -> Iterator[FakeEngine]:
         yield fake
         fake.close()
 
@@ -165,3 +166,136 @@ def test_a_flake_is_told_and_stays_red(engine: FakeEngine, in_small, tmp_path: P
     assert all(row["reason"].startswith("flaky: passed 2 of 3 reruns") for row in rows)
     attempts = [event.attempt for event in read(tmp_path / "run/events.jsonl") if isinstance(event, CellStarted)]
     assert attempts == [1, 2, 3, 4] * len(rows), "each has a log of its own"
+
+
+def crashing(text: str) -> str:
+    """The small matrix, whose known overflow is a crash."""
+    return text.replace("state: overflow\n    how: raised", "state: crash")
+
+
+def test_cells_that_are_known_to_crash_are_not_run_unless_asked(
+    engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3"]) == 0
+    shown = capsys.readouterr().out
+    rows = json.loads((tmp_path / "run/results.json").read_text())
+    link = "https://github.com/vllm-project/vllm/issues/49980"
+    reason = f"crash is known here ({link}): not run without --run-known-crashes"
+    assert {(row["verdict"], row["known"], row["reason"]) for row in rows} == {("skipped", link, reason)}
+    assert len(rows) == 8
+    assert started(tmp_path / "run") == []
+    assert reason in " ".join(shown.split())
+    assert cli.main(["resume", "run"]) == 0
+    assert started(tmp_path / "run") == [], "what was not wanted then is not wanted now"
+
+
+@pytest.mark.parametrize(("option", "verdict"), [("--run-known-crashes", "xpass"), ("--no-known", "pass")])
+def test_known_crashes_run_where_somebody_asks(
+    engine: FakeEngine, in_small, tmp_path: Path, option: str, verdict: str
+) -> None:
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3", option]) == (1 if verdict == "xpass" else 0)
+    assert {v for _, v in table(tmp_path / "run")} == {verdict}
+    assert len(started(tmp_path / "run")) == 8
+
+
+def test_an_expired_known_issue_is_red_and_named(
+    engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.play = failing
+    path = in_small("2027-01-31", "2020-01-31")
+    path.write_text(path.read_text().replace("state: overflow\n    how: raised", "state: fail"))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3"]) == 1
+    rows = json.loads((tmp_path / "run/results.json").read_text())
+    bad = [row for row in rows if row["state"] == "fail"]
+    assert 0 < len(bad) < len(rows) == 8
+    assert {row["verdict"] for row in bad} == {"fail"}
+    assert all("has expired on 2020-01-31" in row["reason"] for row in bad)
+    said = f"expired: {rows[0]['expired']}: 8 cells it spoke of, {len(bad)} bad and {8 - len(bad)} passing: decide anew"
+    assert said in capsys.readouterr().out
+    assert said in (tmp_path / "run/report.md").read_text()
+
+
+def test_an_expired_known_issue_of_cells_that_pass_is_named_too(
+    engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_small("2027-01-31", "2020-01-31")
+    assert cli.main(["--out", "run", "--filter", "sm90,k3"]) == 0
+    assert "8 cells it spoke of, 0 bad and 8 passing: take it out" in capsys.readouterr().out
+
+
+def test_a_plan_shows_what_is_skipped_and_why(
+    engine: FakeEngine, in_small, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("runner.machine.choose", lambda *_: Machine(engine=EngineName.LOCAL, why="as asked"))
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["plan"]) == 0
+    assert "cells: 72, of them 52 to run, 8 skipped and 12 unsupported" in capsys.readouterr().out
+    assert cli.main(["plan", "--run-known-crashes"]) == 0
+    assert "cells: 72, of them 60 to run and 12 unsupported" in capsys.readouterr().out
+
+
+@pytest.fixture
+def on_a_gpu_machine(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    gpu = Device(index=0, uuid="GPU-1", name="NVIDIA H200", arch="sm90", memory_mib=1, driver="580")
+    on = Machine(engine=EngineName.DOCKER, why="as asked; GPUs: sm90", devices=(gpu,))
+    monkeypatch.setattr(session, "choose", lambda *_: on)
+    return engine
+
+
+def evidence(run: Path) -> Counter[tuple[str, str, str]]:
+    rows = json.loads((run / "results.json").read_text())
+    return Counter(
+        (row["axes"]["arch"], row["evidence"], row["state"]) for row in rows if row["state"] != "unsupported"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "of_sm100"),
+    [
+        ((), 0, ("emulated", "pass")),
+        (("--evidence", "device"), 0, ("device", "skipped")),
+        (("--require-device",), 3, ("device", "skipped")),
+    ],
+)
+def test_a_cell_without_a_device_is_emulated_or_skipped_as_asked(
+    on_a_gpu_machine: FakeEngine,
+    in_small,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    code: int,
+    of_sm100: tuple[str, str],
+) -> None:
+    in_small()
+    assert cli.main(["--out", "run", "--no-known", "--filter", "sm90,sm100", *options]) == code
+    assert set(evidence(tmp_path / "run")) == {("sm90", "device", "pass"), ("sm100", *of_sm100)}
+    rows = json.loads((tmp_path / "run/results.json").read_text())
+    reasons = {row["reason"] for row in rows if row["state"] == "skipped"}
+    assert reasons <= {"there is no sm100 device here: as asked; GPUs: sm90"}
+    journal = (tmp_path / "run/events.jsonl").read_text()
+    assert cli.main(["resume", "run"]) == code
+    assert journal.count("cell_finished") == (tmp_path / "run/events.jsonl").read_text().count("cell_finished")
+    assert cli.main(["report", "run"]) == code
+
+
+def test_a_known_crash_is_no_want_of_a_device(on_a_gpu_machine: FakeEngine, in_small) -> None:
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3", "--require-device"]) == 0
+    assert cli.main(["--out", "lacking", "--filter", "sm100,k3", "--require-device"]) == 3
+
+
+def test_a_gpu_that_is_there_can_be_left_alone(on_a_gpu_machine: FakeEngine, in_small, tmp_path: Path) -> None:
+    in_small()
+    assert cli.main(["--out", "run", "--no-known", "--filter", "sm90", "--evidence", "emulated"]) == 0
+    assert set(evidence(tmp_path / "run")) == {("sm90", "emulated", "pass")}
+
+
+def test_a_device_cannot_be_required_and_left_alone(in_small, capsys: pytest.CaptureFixture[str]) -> None:
+    in_small()
+    assert cli.main(["--require-device", "--evidence", "emulated"]) == 2
+    assert "no GPU is used then" in capsys.readouterr().err
