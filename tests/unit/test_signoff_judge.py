@@ -201,6 +201,13 @@ def test_a_waiver_counts_on_its_last_day_and_not_the_day_after(tmp_path: Path) -
         assert decided(made)[0] == decision
 
 
+def test_a_waiver_may_reach_to_the_approvers_last_day(tmp_path: Path) -> None:
+    """45 days after 2026-12-01 are 2027-01-15; a day more is in the list above."""
+    waivers = WAIVERS.replace("2026-12-31", "2027-01-15")
+    _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"]), waivers=waivers)
+    assert decided(made)[0] == "GO WITH WAIVERS"
+
+
 def test_a_known_issue_that_has_expired_since_the_run_counts_no_more(tmp_path: Path) -> None:
     text = signoffs.MATRIX.replace("because: counts requests", "because: counts requests\n    until: 2026-11-30")
     _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], text=text), waivers=WAIVERS)
