@@ -303,6 +303,17 @@ def test_a_page_that_says_something_else_than_its_inputs_is_named(output: str, w
     assert checked(copy).findings == (f"{output!r}: is not what the inputs give",)
 
 
+@pytest.mark.parametrize("extra", ["more.txt", "inputs/more.txt", "inputs/runs/3/results.json"])
+def test_a_file_that_no_bundle_has_is_named_even_where_it_is_in_the_sums(
+    extra: str, whole: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+    (copy / extra).parent.mkdir(exist_ok=True)
+    (copy / extra).write_text("x")
+    mended(copy)
+    assert f"{extra!r}: is no part of a bundle" in checked(copy).findings
+
+
 def test_what_was_changed_added_and_removed_is_named(whole: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(whole, tmp_path / "copy"))
     (copy / "signoff.md").write_text("GO")
