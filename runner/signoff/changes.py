@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from runner import compare
 from runner.compare import Change, Kind
-from runner.model import CellResult, State, Verdict
-from runner.reports.patterns import compact, domain
+from runner.reports.patterns import Domain, compact
 from runner.reports.text import count
 from runner.signoff.inputs import Inputs
 from runner.signoff.tables import Section, given, own
@@ -29,6 +28,7 @@ def section(inputs: Inputs) -> Section:
     """The comparison of the newest result of each cell with the other run's."""
     now = {row.id: row for run in inputs.runs for row in run.rows.values()}
     found = compare.compare(inputs.since, tuple(now.values()))
+    axes = Domain(found.changes, found.changes)
     rows = []
     for kind in Kind:
         changes = found.of(kind)
@@ -40,7 +40,7 @@ def section(inputs: Inputs) -> Section:
                 own(kind.value.replace("_", " "), WORDS.get(kind, "")),
                 own(f"{len(changes):,}"),
                 own(f"{worse:,}"),
-                given(*_where(changes)),
+                given(*compact(changes, axes, limit=PATTERNS)),
                 given(*_examples(changes)) if kind not in {Kind.SAME, Kind.NEW} else own(""),
             )
         )
@@ -51,15 +51,6 @@ def section(inputs: Inputs) -> Section:
         columns=("change", "cells", "worse", "where", "was, and is"),
         rows=tuple(rows),
     )
-
-
-def _where(changes: Sequence[Change]) -> list[str]:
-    rows = [
-        CellResult(id="", axes=one.axes, state=State.NOT_RUN, verdict=Verdict.NOT_RUN, evidence=side.evidence)
-        for one in changes
-        if (side := one.after or one.before)
-    ]
-    return compact(rows, domain(rows), limit=PATTERNS)
 
 
 def _examples(changes: Sequence[Change]) -> list[str]:

@@ -15,8 +15,7 @@ from runner.signoff.where import bare
 
 def make(inputs: Inputs, judgement: Judgement) -> Page:
     """The page of a decision."""
-    every = domain([bare(one) for one in judgement.cells])
-    axes = {axis: values for axis, values in every.items() if len(values) > 1}  # the others tell no cells apart
+    axes = domain([bare(one) for one in judgement.cells])
     request = inputs.request
     sections = [
         _asked(inputs, judgement),
