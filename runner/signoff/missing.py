@@ -44,7 +44,8 @@ def section(inputs: Inputs, judgement: Judgement, axes: Domain) -> Section | Non
         (own(f"{len(groups) - GROUPS:,} smaller groups are in the table below."),) if len(groups) > GROUPS else ()
     )
     columns = ("requirement", "gap", "found", "cells", "where", "what to do")
-    return Section(title="What is missing", lines=left_out, columns=columns, rows=tuple(rows))
+    how = own("Patterns are among the required cells; an axis that is not said has any of their values.")
+    return Section(title="What is missing", lines=(how, *left_out), columns=columns, rows=tuple(rows))
 
 
 def _urgency(gap: str) -> int:
