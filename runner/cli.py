@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, bisect, compare, history, known
+from runner.commands import arguments, bisect, compare, history, known, signoff
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -52,7 +52,7 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
-for topic in (history, bisect, compare, known):
+for topic in (history, bisect, compare, known, signoff):
     topic.add_to(app)
 
 
