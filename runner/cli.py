@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments
+from runner.commands import arguments, ci
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -50,6 +50,7 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
+ci.add_to(app)
 
 
 @app.callback(invoke_without_command=True)
@@ -120,8 +121,17 @@ def plan(
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
     as_json: Json = False,
+    github: Annotated[
+        bool, typer.Option("--github", help="As the jobs of a workflow: JSON for its matrix, one job for each machine.")
+    ] = False,
+    machines: Annotated[
+        str, typer.Option("--machines", metavar="ARCHS", help="With --github: archs of GPU machines, as sm90,sm100.")
+    ] = "",
 ) -> None:
     """Show what would run, where, and why not."""
+    if github:
+        ci.show_jobs(arguments.chart(matrix_file, candidate), filters, tier, candidate, machines)
+        return
     from runner import machine
 
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)

@@ -139,7 +139,7 @@ def _last(path: Path) -> dict[str, CellOutcome]:
 
 def report(run_directory: Path, *, json: bool) -> int:
     """Show a run again and write its reports anew."""
-    rows = _read(run_directory)
+    rows = read(run_directory)
     code = outcome.exit_code(row.verdict for row in rows)
     if run_directory.is_dir():
         files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
@@ -149,12 +149,12 @@ def report(run_directory: Path, *, json: bool) -> int:
 
 def overflows(run_directories: Sequence[Path]) -> int:
     """Print the tables of which overflow exists where; of a cell in several runs, the last one counts."""
-    rows = {row.id: row for directory in run_directories for row in _read(directory)}
+    rows = {row.id: row for directory in run_directories for row in read(directory)}
     output.emit(overflow_tables.render(tuple(rows.values())).rstrip())
     return 0
 
 
-def _read(run_directory: Path) -> Sequence[CellResult]:
+def read(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run: from their file, or where it was killed from its journal."""
     if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
         return results.read(run_directory)
