@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, ci
+from runner.commands import arguments, ci, signoff
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -51,6 +51,7 @@ env = typer.Typer(
 )
 app.add_typer(env, name="env")
 ci.add_to(app)
+signoff.add_to(app)
 
 
 @app.callback(invoke_without_command=True)

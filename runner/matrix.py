@@ -9,13 +9,11 @@ from pydantic import ValidationError
 
 from runner import matrix_checks, matrix_messages, yaml_source
 from runner.conditions import EVERYTHING, Selector
-from runner.errors import MatrixError, Mistake, UsageError
+from runner.errors import MatrixError
 from runner.matrix_document import Document, json_schema
 from runner.model import AxisValue, Candidate, How, Load, State
 
 __all__ = ["EnvironmentSpec", "KnownIssue", "Matrix", "Rule", "Selector", "json_schema", "load"]
-
-MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +69,7 @@ class Matrix:
 def load(path: Path) -> Matrix:
     """Read and check a matrix; UsageError where there is no file, MatrixError with all mistakes in it."""
     name = str(path)
-    source = yaml_source.parse(_text(path), name)
+    source = yaml_source.parse(yaml_source.read(path, "matrix", "--matrix FILE, or run where a matrix.yaml is"), name)
     document = None
     try:
         document = Document.model_validate(source.data)
@@ -107,23 +105,3 @@ def load(path: Path) -> Matrix:
         ),
         tiers={key: tuple(value) for key, value in document.tiers.items()},
     )
-
-
-def _text(path: Path) -> str:
-    """The text of the file. Reads no more than the limit, so that a huge file, or one without end, fails at once."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file: give --matrix FILE, or run where a matrix.yaml is") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}): give --matrix FILE") from None
-    if len(raw) > MAX_BYTES:
-        raise MatrixError(str(path), [Mistake(1, 1, "the file is larger than 1 MiB: this is hardly a matrix")])
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = error.object[: error.start]  # without the byte order mark
-        place = before.count(b"\n") + 1, len(before[before.rfind(b"\n") + 1 :].decode()) + 1
-        message = f"not UTF-8: byte 0x{error.object[error.start]:02x} starts no character: save the file as UTF-8"
-        raise MatrixError(str(path), [Mistake(*place, message)]) from None

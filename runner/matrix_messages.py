@@ -1,6 +1,8 @@
 """What pydantic found wrong with a matrix, in the words of its author."""
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,8 +15,18 @@ from runner.yaml_source import Loc, Source, kind
 _ENTRIES = {"loads": "load", "environments": "environment", "rules": "rule", "known": "known issue", "tiers": "tier"}
 
 
-def explain(error: ValidationError, source: Source) -> None:
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What messages must know of a kind of file: how it calls what is at a path, and which keys may stand there."""
+
+    whole: type[BaseModel]
+    place_name: Callable[[Loc], str]
+    fields: Callable[[Loc], tuple[str, ...]]
+
+
+def explain(error: ValidationError, source: Source, grammar: Grammar | None = None) -> None:
     """Note one mistake for each thing wrong, but not those that only follow from another."""
+    grammar = grammar or Grammar(Document, place_name, _fields)
     details = sorted(error.errors(include_url=False), key=lambda d: d["type"] == "missing")
     renamed: set[Loc] = set()
     for detail in details:
@@ -22,9 +34,9 @@ def explain(error: ValidationError, source: Source) -> None:
         if source.is_within_broken(at) or at in renamed:
             continue
         if detail["type"] == "extra_forbidden":
-            renamed |= {(*at[:-1], name) for name in nearest(at[-1], _fields(at[:-1]))}
+            renamed |= {(*at[:-1], name) for name in nearest(at[-1], grammar.fields(at[:-1]))}
         is_key = detail["type"] == "extra_forbidden" or detail["loc"][-1:] == ("[key]",)
-        source.mistake(at, _message(at, detail, source), key=is_key)
+        source.mistake(at, _message(at, detail, source, grammar), key=is_key)
 
 
 def place_name(at: Loc) -> str:
@@ -48,13 +60,13 @@ def place_name(at: Loc) -> str:
             return quoted(at[-1])
 
 
-def _message(at: Loc, detail: Any, source: Source) -> str:
-    value, subject, context = detail["input"], place_name(at), detail.get("ctx", {})
+def _message(at: Loc, detail: Any, source: Source, grammar: Grammar) -> str:
+    value, subject, context = detail["input"], grammar.place_name(at), detail.get("ctx", {})
     match detail["type"]:
         case "missing":
             return f"{subject} is missing"
         case "extra_forbidden":
-            return _unknown(at)
+            return _unknown(at, grammar)
         case "string_type" if source.written.get(at):
             written = source.written[at]
             return f'{subject} must be a string, and {written} is read as {kind(value)}: quote it, "{written}"'
@@ -73,7 +85,7 @@ def _message(at: Loc, detail: Any, source: Source) -> str:
         case "dict_type" | "model_type" if not at and value is None:
             return "the file is empty"
         case "dict_type" | "model_type" if not at:
-            return f"{subject} must be a mapping of {', '.join(Document.model_fields)}, not {kind(value)}"
+            return f"{subject} must be a mapping of {', '.join(grammar.whole.model_fields)}, not {kind(value)}"
         case "dict_type" | "model_type":
             return f"{subject} must be a mapping, not {kind(value)}"
         case "too_long":
@@ -99,11 +111,11 @@ def _message(at: Loc, detail: Any, source: Source) -> str:
             return f"{subject}: {detail['msg']}"
 
 
-def _unknown(at: Loc) -> str:
+def _unknown(at: Loc, grammar: Grammar) -> str:
     """`unknown axis 'hybird' in rule 3, did you mean 'hybrid'?`"""
-    fields = _fields(at[:-1])
+    fields = grammar.fields(at[:-1])
     what = "axis" if "arch" in fields else "key"
-    where = f" in {place_name(at[:2])}" if at[0] in _ENTRIES and len(at) > 2 else ""
+    where = f" in {grammar.place_name(at[:2])}" if len(at) > 2 else ""
     return f"unknown {what} {quoted(at[-1])}{where}{hint(at[-1], fields)}"
 
 

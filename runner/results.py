@@ -95,15 +95,21 @@ def read(run: Path) -> tuple[CellResult, ...]:
     """The results of a run directory (or of a results.json); UsageError where there are none."""
     path = run / NAME if run.is_dir() else run
     try:
-        return tuple(_with_all_axes(row) for row in _ROWS.validate_json(path.read_bytes()))
+        return parse(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file: name a run directory that has a {NAME}, such as runs/latest") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}): name a run directory") from None
+
+
+def parse(data: bytes, name: str) -> tuple[CellResult, ...]:
+    """The results that a file of this name holds; UsageError where it holds something else."""
+    try:
+        return tuple(_with_all_axes(row) for row in _ROWS.validate_json(data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise UsageError(f"{path}: not the results of a run: {where}: {first['msg']}") from None
+        raise UsageError(f"{name}: not the results of a run: {where}: {first['msg']}") from None
 
 
 def _with_all_axes(row: CellResult) -> CellResult:

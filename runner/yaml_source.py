@@ -8,16 +8,18 @@ of it (`on` is a boolean, `3.10` a float), so that a message can show both.
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from runner.errors import MatrixError, Mistake
+from runner.errors import MatrixError, Mistake, UsageError
 from runner.nearest import quoted
 
 Loc = tuple[str | int, ...]
 Place = tuple[int, int]
 
+MAX_BYTES = 1 << 20
 MAX_DEPTH = 10
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,11})")
@@ -78,9 +80,32 @@ class Source:
         return found
 
 
-def parse(text: str, name: str) -> Source:
+def read(path: Path, what: str, give: str) -> str:
+    """The text of a file that is to hold `what`; UsageError says to `give` another, MatrixError where it is no text.
+
+    Reads no more than the limit, so that a huge file, or one without end, fails at once.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file: give {give}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}): give {give}") from None
+    if len(raw) > MAX_BYTES:
+        raise MatrixError(str(path), [Mistake(1, 1, f"the file is larger than 1 MiB: this is hardly a {what}")])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]  # without the byte order mark
+        place = before.count(b"\n") + 1, len(before[before.rfind(b"\n") + 1 :].decode()) + 1
+        message = f"not UTF-8: byte 0x{error.object[error.start]:02x} starts no character: save the file as UTF-8"
+        raise MatrixError(str(path), [Mistake(*place, message)]) from None
+
+
+def parse(text: str, name: str, what: str = "matrix") -> Source:
     """Read one YAML document; MatrixError where it is no YAML, the mistakes that leave it readable in the result."""
-    reader = _Reader()
+    reader = _Reader(what)
     place = (1, 1)
     try:
         reader.read(loader := yaml.SafeLoader(text))
@@ -110,8 +135,9 @@ class _UnreadableError(Exception):
 class _Reader:
     """Builds the data while the events go by."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
         self.source = Source()
+        self._what = what
         self._loader: Any = None
 
     def read(self, loader: Any) -> None:
@@ -124,7 +150,7 @@ class _Reader:
         loader.get_event()  # the end of the document
         if not loader.check_event(yaml.StreamEndEvent):
             place = _place(loader.peek_event().start_mark)
-            raise _UnreadableError(place, "a second document begins here: one file holds one matrix")
+            raise _UnreadableError(place, f"a second document begins here: one file holds one {self._what}")
 
     def _value(self, at: Loc) -> Any:
         event = self._loader.get_event()
@@ -141,7 +167,8 @@ class _Reader:
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(at, event)
         if len(at) >= MAX_DEPTH:
-            raise _UnreadableError(place, f"nested more than {MAX_DEPTH} levels deep: a matrix needs no more than six")
+            deep = f"nested more than {MAX_DEPTH} levels deep: a {self._what} needs no more than six"
+            raise _UnreadableError(place, deep)
         return self._sequence(at) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(at)
 
     def _sequence(self, at: Loc) -> list[Any]:

@@ -1,6 +1,6 @@
 """At most ten annotations of a workflow run, the worst first: GitHub shows ten of a step and drops the rest silently.
 
-Source: docs.github.com, "Workflow commands for GitHub Actions": `::error title={title}::{message}`, `::stop-commands::`.
+Source: docs.github.com, "Workflow commands for GitHub Actions": `::error title=T::M`, `::stop-commands::`.
 """
 
 import secrets

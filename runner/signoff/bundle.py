@@ -1,0 +1,174 @@
+"""A bundle: a directory with the inputs of a decision, and with what follows from them and from nothing else.
+
+SHA256SUMS                   of every file below, as `sha256sum --check` reads it; its own digest names the bundle
+inputs/                      request.json, policy.yaml, waivers.yaml, matrix.yaml, runs/1/..., since/...
+signoff.md, signoff.html     the page
+signoff.json                 the same for programs
+statement.json               in-toto, to be signed
+"""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from runner import __version__, candidates, matrix, results, rundir
+from runner.errors import MachineError, UsageError
+from runner.signoff import html, inputs, markdown, page, policy, record, statement
+from runner.signoff.inputs import Inputs, Request
+from runner.signoff.judge import Judgement, judge
+
+SUMS = "SHA256SUMS"
+INPUTS = "inputs"
+PAGE = "signoff.md"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a person asks for, by the files that they name."""
+
+    runs: Sequence[Path]
+    policy: str
+    vllm: str | None
+    matrix: Path | None
+    """By default the one that the last of the runs was planned with."""
+    waivers: Path | None
+    since: Path | None
+    at: datetime
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Derived:
+    """What follows from the inputs: the decision, and the bytes of each file."""
+
+    inputs: Inputs
+    judgement: Judgement
+    files: dict[str, bytes]
+
+
+def derive(folder: Path, *, at: datetime | None = None) -> Derived:
+    """Everything of a bundle but its inputs, made from them; UsageError where they contradict each other."""
+    found = inputs.read(folder / INPUTS, at=at)
+    judgement = judge(found.policy, found.runs, found.request.at)
+    made = page.make(found, judgement)
+    texts = {
+        PAGE: markdown.render(made),
+        "signoff.html": html.render(made),
+        "signoff.json": json.dumps(record.make(found, judgement), indent=1) + "\n",
+        "statement.json": json.dumps(statement.make(found, judgement), indent=1) + "\n",
+    }
+    return Derived(
+        inputs=found,
+        judgement=judgement,
+        files={name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()},
+    )
+
+
+def create(asked: Asked, out: Path | None) -> tuple[Path, Derived, str]:
+    """Write a bundle, whole or not at all; gives where it is, what it says, and its digest."""
+    request = _request(asked)
+    where = out or asked.runs[0] / "signoff" / f"{asked.at:%Y%m%dT%H%M%SZ}-{Path(asked.policy).stem}"
+    if where.exists() and (not where.is_dir() or any(where.iterdir())):
+        raise UsageError(f"{where}: is there already: a sign-off is not written over, name another place with --out")
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=where.parent, prefix=f".{where.name}-") as holder:
+            folder = Path(holder) / where.name
+            _copy_inputs(asked, request, folder / INPUTS)
+            made = derive(folder)
+            for name, data in made.files.items():
+                (folder / name).write_bytes(data)
+            sums = sums_of(digests(folder))
+            (folder / SUMS).write_bytes(sums)
+            folder.rename(where)
+    except OSError as error:
+        raise MachineError(f"{where}: cannot be written ({error.strerror}): name another place with --out") from None
+    return where, made, f"sha256:{hashlib.sha256(sums).hexdigest()}"
+
+
+def _request(asked: Asked) -> Request:
+    """What is asked for, checked by the files as they are called outside of a bundle, so that messages name those."""
+    for run in asked.runs:
+        _check_run(run)
+    chart = matrix.load(asked.matrix or asked.runs[-1] / inputs.MATRIX)
+    vllm = asked.vllm or _release(asked.runs)
+    chart = inputs.with_candidate(chart, vllm, asked.runs)
+    inputs.check_release(vllm, chart)
+    policy.load(policy.find(asked.policy), chart, vllm, waivers=asked.waivers)
+    if asked.since and len(said := {row.axes["vllm"] for row in results.read(asked.since)}) != 1:
+        raise UsageError(f"--since {asked.since}: a run of one release is needed, and this one is of {len(said)}")
+    return Request(
+        attnmatrix=__version__,
+        at=asked.at,
+        vllm=vllm,
+        policy=Path(asked.policy).stem,
+        runs=tuple(_id(run) for run in asked.runs),
+        since=_id(asked.since) if asked.since else "",
+        url=asked.url,
+    )
+
+
+def _check_run(run: Path) -> None:
+    for name in (results.NAME, inputs.PLAN, inputs.MATRIX):
+        if (run / name).is_file():
+            continue
+        unfinished = name == results.NAME and (run / "events.jsonl").exists()
+        remedy = f"`runner resume {run}` finishes it" if unfinished else "name a run directory, such as runs/latest"
+        raise UsageError(f"{run}: has no {name}: {remedy}")
+
+
+def _release(runs: Sequence[Path]) -> str:
+    """The one release that the runs are of."""
+    found = list(dict.fromkeys(str(row.axes["vllm"]) for run in runs for row in results.read(run)))
+    if len(found) != 1:
+        raise UsageError(f"the runs are of vllm {', '.join(found) or '(nothing)'}: say with --vllm what is signed off")
+    return found[0]
+
+
+def _id(run: Path) -> str:
+    """The run's own id, however its directory is called; else that name."""
+    try:
+        return rundir.asked(run).run_id
+    except UsageError:
+        return run.resolve().name
+
+
+def _copy_inputs(asked: Asked, request: Request, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    inputs.write_request(folder, request)
+    shutil.copyfile(asked.matrix or asked.runs[-1] / inputs.MATRIX, folder / inputs.MATRIX)
+    shutil.copyfile(policy.find(asked.policy), folder / inputs.POLICY)
+    if asked.waivers:
+        shutil.copyfile(asked.waivers, folder / inputs.WAIVERS)
+    for number, run in enumerate(asked.runs, 1):
+        copy = folder / inputs.RUNS / str(number)
+        copy.mkdir(parents=True)
+        for name in (results.NAME, inputs.PLAN, candidates.FILE):
+            if (run / name).is_file():
+                shutil.copyfile(run / name, copy / name)
+    if asked.since:
+        (folder / inputs.SINCE).mkdir()
+        source = asked.since / results.NAME if asked.since.is_dir() else asked.since
+        shutil.copyfile(source, folder / inputs.SINCE / results.NAME)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of a bundle but the sums themselves, by its path."""
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files(folder) if name != SUMS}
+
+
+def files(folder: Path) -> Iterator[str]:
+    """The paths of all that is in a bundle and is no directory, in order."""
+    return (
+        str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()
+    )
+
+
+def sums_of(found: dict[str, str]) -> bytes:
+    """The bytes of SHA256SUMS."""
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(found.items())).encode()

@@ -1,0 +1,121 @@
+"""What a policy, and a file of waivers, may hold: pydantic models that check the shape."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from runner.matrix_document import ISSUE, Count, Day, Text
+from runner.model import Evidence, Verdict
+from runner.nearest import hint, quoted
+from runner.signoff import gaps
+
+SAME = "same"
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _gap(value: str) -> str:
+    if value not in gaps.NAMES:
+        near = hint(value, gaps.NAMES) or f"; there is {', '.join(gaps.NAMES)}"
+        raise PydanticCustomError("gap", "unknown gap {name}{near}", {"name": quoted(value), "near": near})
+    return value
+
+
+Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_listed)]
+Gaps = Annotated[list[Annotated[Text, AfterValidator(_gap)]], Field(min_length=1), BeforeValidator(_listed)]
+Verdicts = Annotated[list[Annotated[Verdict, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)]
+Evidences = Annotated[list[Annotated[Evidence, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)]
+EnvironmentKey = Literal[
+    "vllm", "flashinfer", "torch", "image_digest", "gpu", "driver", "machine", "recipe_digest", "cases_digest"
+]
+
+
+Days = Annotated[int, Field(gt=0, le=3650)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Requirement(_Strict):
+    """Cells that must have been shown, and how."""
+
+    name: Text
+    cells: list[Text] = Field(default=[], description="Filters, all of which must match.")
+    tier: Text | None = Field(default=None, description="Only cells of this tier of the matrix.")
+    evidence: Evidences = Field(description="The kinds that are good enough; each counts as much as another.")
+    accept: Verdicts | None = Field(default=None, description="Instead of the policy's.")
+    max_age_days: Days | None = Field(default=None, description="Instead of the policy's.")
+    green_runs: Count | None = Field(default=None, description="Instead of the policy's.")
+    because: Text = Field(description="Why a release must show it.")
+
+
+class Approver(_Strict):
+    """Who may waive what, and for how long."""
+
+    who: Text
+    what: Gaps = Field(description="Gaps: absent, evidence, stale, environment, runs, or a verdict.")
+    cells: list[Text] = Field(default=[], description="Filters; all cells where there is none.")
+    days: Days = Field(description="How many days after a sign-off a waiver may end at the latest.")
+
+
+class Waiver(_Strict):
+    """Somebody answers for gaps of some cells, until a day."""
+
+    cells: Texts
+    what: Gaps
+    who: Text
+    until: Day
+    because: Text
+    issue: Annotated[str, Field(pattern=ISSUE)]
+
+
+class Waivers(_Strict):
+    """A file of waivers beside a policy."""
+
+    waivers: list[Waiver] = Field(min_length=1)
+
+
+class Document(_Strict):
+    """A sign-off policy: what must have been shown of a release."""
+
+    about: Text
+    accept: Verdicts = [Verdict.PASS]
+    max_age_days: Days
+    green_runs: Count = 1
+    environment: dict[EnvironmentKey, Texts] = Field(
+        default={}, description="What must be the same in all results of one kind of evidence, or one of these."
+    )
+    require: list[Requirement] = Field(min_length=1)
+    approvers: list[Approver] = []
+    waivers: list[Waiver] = []
+
+
+def fields(at: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The keys that the mapping at this path may have."""
+    models: dict[Any, type[BaseModel]] = {"require": Requirement, "approvers": Approver, "waivers": Waiver}
+    match at:
+        case (section, _) if section in models:
+            return tuple(models[section].model_fields)
+        case ("environment",):
+            return ()
+    return tuple(Document.model_fields)
+
+
+def place_name(at: tuple[str | int, ...]) -> str:
+    """How a message calls the thing at this path."""
+    entries = {"require": "requirement", "approvers": "approver", "waivers": "waiver"}
+    match at:
+        case ():
+            return "the policy"
+        case (str(section), int(number)) if section in entries:
+            return f"{entries[section]} {number + 1}"
+        case (str(section), int(number), field, *rest) if section in entries:
+            what = "an item of " if rest else ""
+            return f"{what}{quoted(field)} in {place_name((section, number))}"
+        case ("accept" | "environment" as section, key, *_):
+            return f"{quoted(key) if isinstance(key, str) else 'an item'} in {quoted(section)}"
+    return quoted(at[-1])

@@ -1,0 +1,118 @@
+"""Whether a bundle is what `runner signoff` wrote, and still holds: offline, from the bundle alone."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from runner import __version__
+from runner.errors import RunnerError, UsageError
+from runner.signoff import bundle
+from runner.signoff.judge import CLOCKS_DIFFER, Decision, Judgement
+
+_ORDER = (Decision.GO, Decision.WITH_WAIVERS, Decision.NO_GO)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """What is wrong with a bundle, nothing where it holds; what it decided, empty where that cannot be said."""
+
+    findings: tuple[str, ...]
+    decision: str
+    digest: str
+
+
+def verify(folder: Path, *, now: datetime, digest: str = "", max_age_days: int | None = None) -> Verified:
+    """Check a bundle; UsageError where there is none."""
+    if not folder.is_dir() or not ((folder / bundle.SUMS).exists() or (folder / bundle.INPUTS).exists()):
+        raise UsageError(f"{folder}: is no bundle: name the directory that `runner signoff` wrote")
+    found = [*_odd(folder)]
+    if found:
+        return Verified(findings=tuple(found), decision="", digest="")
+    sums, there = _bytes(folder / bundle.SUMS), bundle.digests(folder)
+    own_digest = f"sha256:{hashlib.sha256(sums).hexdigest()}"
+    if digest and digest.lower() != own_digest:
+        found.append(f"the bundle is {own_digest}, not {digest}: it is another one, or was made anew")
+    found += _compared(sums, there)
+    if found:
+        return Verified(findings=tuple(found), decision="", digest=own_digest)
+    try:
+        made = bundle.derive(folder)
+        found += _derived(folder, made)
+        found += _stale(folder, made, now, max_age_days)
+    except RunnerError as error:
+        return Verified(findings=(f"its inputs cannot be judged: {error}",), decision="", digest=own_digest)
+    return Verified(findings=tuple(found), decision=made.judgement.decision.value, digest=own_digest)
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _odd(folder: Path) -> Iterator[str]:
+    """What is neither a plain file nor a directory with something in it; what leads elsewhere is never read."""
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            yield f"{name!r}: is no plain file"
+        elif path.is_dir() and not any(path.iterdir()):
+            yield f"{name!r}: an empty directory was added"
+    if not (folder / bundle.SUMS).is_file():
+        yield f"{bundle.SUMS}: was removed"
+
+
+def _compared(sums: bytes, there: dict[str, str]) -> Iterator[str]:
+    """How the files differ from SHA256SUMS."""
+    if sums == bundle.sums_of(there):
+        return
+    lines = [line.split("  ", 1) for line in sums.decode("utf-8", "backslashreplace").split("\n")]
+    said = {line[1]: line[0] for line in lines if len(line) == 2}
+    explained = False
+    for name in sorted(said.keys() | there.keys()):
+        if name not in there:
+            explained = True
+            yield f"{name!r}: was removed"
+        elif name not in said:
+            explained = True
+            yield f"{name!r}: was added"
+        elif said[name] != there[name]:
+            explained = True
+            yield f"{name!r}: was changed"
+    if not explained:
+        yield f"{bundle.SUMS}: was changed"
+
+
+def _derived(folder: Path, made: bundle.Derived) -> Iterator[str]:
+    """What of the bundle does not follow from its inputs."""
+    version = made.inputs.request.attnmatrix
+    if version != __version__:
+        yield f"it was made by attnmatrix {version!r}, and this is {__version__}: verify it with that version"
+        return
+    expected = made.files.keys() | {bundle.SUMS} | {f"{bundle.INPUTS}/{name}" for name in made.inputs.expected_files}
+    there = set(bundle.files(folder))
+    for name in sorted(there - expected):
+        yield f"{name!r}: is no part of a bundle"
+    for name in sorted(expected - there):
+        yield f"{name!r}: is missing"
+    for name, data in made.files.items():
+        if name in there and (folder / name).read_bytes() != data:
+            yield f"{name!r}: is not what the inputs give"
+
+
+def _stale(folder: Path, made: bundle.Derived, now: datetime, max_age_days: int | None) -> Iterator[str]:
+    """Whether the decision is from the future, too old, or would be worse today."""
+    at = made.inputs.request.at
+    if at > now + CLOCKS_DIFFER:
+        yield f"stale: it says that it was made on {at:%Y-%m-%d %H:%M}, which is after now ({now:%Y-%m-%d %H:%M})"
+        return
+    if max_age_days is not None and now - at > timedelta(days=max_age_days):
+        yield f"stale: it was made on {at:%Y-%m-%d}, more than {max_age_days} days ago"
+    today = bundle.derive(folder, at=max(at, now)).judgement
+    if _ORDER.index(today.decision) > _ORDER.index(made.judgement.decision):
+        yield f"stale: as of {now:%Y-%m-%d} it would be {today.decision}, not {made.judgement.decision} ({_why(today)})"
+
+
+def _why(judgement: Judgement) -> str:
+    gap = next((gap for one in judgement.cells for gap in one.open), None)
+    return f"{gap.name}: {gap.detail}" if gap else "a waiver counts that did not"
