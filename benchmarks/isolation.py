@@ -105,7 +105,14 @@ class Ways:
 
     def contained(self, image: str, cells: Sequence[dict[str, Any]]) -> None:
         mounts = [f"--volume={PROJECT}/cases:{INSIDE}/cases:ro", f"--volume={self.folder}:{self.folder}:ro"]
-        walls = ["--network=none", "--read-only", "--cap-drop=ALL", "--tmpfs=/tmp", "--workdir=/attnmatrix"]
+        walls = [
+            "--network=none",
+            "--read-only",
+            "--cap-drop=ALL",
+            "--tmpfs=/tmp:exec",
+            "--env=HOME=/tmp",
+            "--workdir=/attnmatrix",
+        ]
         command = ["docker", "run", "--rm", *walls, *mounts, image, "python3", *self.by_hand[1:]]
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(lambda cell: quietly([*command, self.file([cell])]), cells))

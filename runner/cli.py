@@ -16,6 +16,7 @@ from runner.commands.arguments import (
     Address,
     Candidates,
     Engine,
+    Evidence,
     Filters,
     Json,
     Limit,
@@ -28,7 +29,7 @@ from runner.commands.arguments import (
     seconds,
 )
 from runner.errors import RunnerError, UsageError
-from runner.options import DEFAULT_TIMEOUT_S, EngineName, RunOptions, Sanitizer, default_matrix
+from runner.options import DEFAULT_TIMEOUT_S, EngineName, Obtained, RunOptions, Sanitizer, default_matrix
 
 _EXIT_CODES = """[bold]Exit codes[/bold]
   0  everything as expected
@@ -64,6 +65,11 @@ def run(
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
+    evidence: Evidence = Obtained.BEST,
+    require_device: Annotated[
+        bool,
+        typer.Option("--require-device", help="--evidence device, and exit code 3 where a cell is skipped."),
+    ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Workers at the same time.")] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, callback=seconds, help="For one cell.")
@@ -88,6 +94,8 @@ def run(
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context)
         return
+    if require_device and evidence is Obtained.EMULATED:
+        raise UsageError("--require-device and --evidence emulated: no GPU is used then; leave one of them out")
     options = RunOptions(
         matrix=matrix_file or default_matrix(),
         filters=tuple(filters or ()),
@@ -96,6 +104,8 @@ def run(
         shard=select.parse_shard(shard) if shard is not None else None,
         engine=engine,
         address=address,
+        evidence=Obtained.DEVICE if require_device else evidence,
+        require_device=require_device,
         jobs=jobs,
         timeout_s=timeout,
         silence_s=silence or 0.0,
@@ -121,6 +131,7 @@ def plan(
     shard: ShardPart = None,
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
+    evidence: Evidence = Obtained.BEST,
     as_json: Json = False,
     github: Annotated[
         bool, typer.Option("--github", help="As the jobs of a workflow: JSON for its matrix, one job for each machine.")
@@ -138,7 +149,7 @@ def plan(
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
-    made = planning.make_plan(cells, device_archs=on.device_archs)
+    made = machine.planned(cells, on, evidence)
     if as_json:
         output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:

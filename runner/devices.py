@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,35 +80,52 @@ def visible(devices: Sequence[Device], wanted: str | None) -> tuple[Device, ...]
 
 
 def trouble(uuid: str) -> str:
-    """Why a device is not fit for cells, in a clause; empty where it is."""
+    """Why a device is not fit for a worker, in a clause; empty where it is."""
+    return _asked(uuid, _busy) or ailing(uuid)
+
+
+def ailing(uuid: str) -> str:
+    """What is broken about a device, whoever computes on it, in a clause; empty where nothing is."""
+    return _asked(uuid, _damage)
+
+
+def _asked(uuid: str, question: Callable[[Any], str]) -> str:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return f"NVML does not start: {error}"
     try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        if memory.free < LEAST_FREE * memory.total:
-            return f"{(memory.total - memory.free) >> 20:,} of its {memory.total >> 20:,} MiB are in use"
-        errors, pending, failed = 0, False, False
-        with _if_supported():
-            errors = pynvml.nvmlDeviceGetTotalEccErrors(
-                handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-            )
-        with _if_supported():
-            pending = bool(pynvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))
-        with _if_supported():
-            _, _, waits, failed = pynvml.nvmlDeviceGetRemappedRows(handle)
-            pending = pending or bool(waits)
-        if errors:
-            return f"{errors} uncorrected memory errors since its driver was loaded: it needs a reset"
-        if failed:
-            return "its memory could not be remapped: it needs to be replaced"
-        return "memory waits to be remapped: it needs a reset" if pending else ""
+        return question(pynvml.nvmlDeviceGetHandleByUUID(uuid))
     except pynvml.NVMLError as error:
         return f"the driver does not answer for it: {error}"
     finally:
         pynvml.nvmlShutdown()
+
+
+def _busy(handle: Any) -> str:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    if memory.free < LEAST_FREE * memory.total:
+        return f"{(memory.total - memory.free) >> 20:,} of its {memory.total >> 20:,} MiB are in use"
+    return ""
+
+
+def _damage(handle: Any) -> str:
+    errors, pending, failed = 0, False, False
+    pynvml.nvmlDeviceGetMemoryInfo(handle)  # a device that fell off the bus does not answer even this
+    with _if_supported():
+        errors = pynvml.nvmlDeviceGetTotalEccErrors(
+            handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        )
+    with _if_supported():
+        pending = bool(pynvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))
+    with _if_supported():
+        _, _, waits, failed = pynvml.nvmlDeviceGetRemappedRows(handle)
+        pending = pending or bool(waits)
+    if errors:
+        return f"{errors} uncorrected memory errors since its driver was loaded: it needs a reset"
+    if failed:
+        return "its memory could not be remapped: it needs to be replaced"
+    return "memory waits to be remapped: it needs a reset" if pending else ""
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from runner import outcome
-from runner.engines.base import CannotStart, Engine, EngineError, EngineGone, WorkerHandle, WorkerLost
+from runner.engines.base import CannotStart, Engine, EngineError, EngineGone, NotNow, WorkerHandle, WorkerLost
 from runner.logs import CellLog, LogStore
 from runner.messages import Broken, Case, Done, Log, Message, ProtocolError, Ready
 from runner.model import (
@@ -336,13 +336,13 @@ class Slot:
                 yield message
 
     def start(self, task: Task) -> WorkerHandle:
-        """A ready worker for the task's order. An engine that is gone gets some time to come back."""
+        """A ready worker for the task's order. An engine that is gone, or cannot do it now, gets some time."""
         patience, stop, queue = self.shared.patience, self.shared.stop, self.shared.queue
         lost = ""
         for _ in range(2):  # as with a cell: being lost once may be an accident
             try:
                 for attempt in Retrying(
-                    retry=retry_if_exception(lambda error: isinstance(error, EngineGone) and not queue.gone),
+                    retry=retry_if_exception(lambda error: isinstance(error, EngineGone | NotNow) and not queue.gone),
                     stop=stop_after_attempt(patience.engine_tries),
                     wait=wait_exponential(multiplier=patience.engine_wait_s),
                     sleep=stop.pause,

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -27,12 +28,15 @@ POLL_S = 1.0
 class Lease:
     """A device that nobody else has until `give_back`, which may be called twice."""
 
-    def __init__(self, device: Device, lock: FileLock) -> None:
+    def __init__(self, device: Device, lock: FileLock, examine: Callable[[], str]) -> None:
         self.device = device
-        self._lock = lock
+        self._lock, self._examine = lock, examine
 
     def give_back(self) -> None:
-        self._lock.release()
+        """Examined once more before, so that what broke it counts against it."""
+        if self._lock.is_locked:
+            self._examine()
+            self._lock.release()
 
 
 class Leases:
@@ -76,17 +80,21 @@ class Leases:
             with contextlib.suppress(OSError):
                 self._note(device, f"held by {holder.read_text().strip()}")
             return None
-        if reason := self._trouble(device.uuid):
+        if self._examine(device):
             lock.release()
-            with self._lock:
-                self._failed[device.uuid] += 1
-            self._note(device, reason)
             return None
-        with self._lock:
-            self._failed[device.uuid] = 0
         with contextlib.suppress(OSError):
             holder.write_text(f"process {os.getpid()}\n")
-        return Lease(device, lock)
+        return Lease(device, lock, partial(self._examine, device))
+
+    def _examine(self, device: Device) -> str:
+        """What is wrong with a device that we hold; `ENOUGH` such answers in a row, and it is held no more."""
+        reason = self._trouble(device.uuid)
+        with self._lock:
+            self._failed[device.uuid] = self._failed[device.uuid] + 1 if reason else 0
+        if reason:
+            self._note(device, reason)
+        return reason
 
     def _note(self, device: Device, reason: str) -> None:
         self._reasons[device.uuid] = reason

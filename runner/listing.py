@@ -14,8 +14,10 @@ from runner.plan import Plan, to_rows
 
 def summary(plan: Plan) -> str:
     """`cells: 3780, of them 2052 to run and 1728 unsupported`"""
-    excluded = len(plan.unsupported)
-    return f"cells: {len(plan.planned)}, of them {len(plan.planned) - excluded} to run and {excluded} unsupported"
+    excluded, skipped = len(plan.unsupported), len(plan.skipped)
+    left = len(plan.planned) - excluded - skipped
+    lacking = f", {skipped} skipped" if skipped else ""
+    return f"cells: {len(plan.planned)}, of them {left} to run{lacking} and {excluded} unsupported"
 
 
 def table(plan: Plan, engine: EngineName) -> RenderableType:
@@ -27,13 +29,14 @@ def table(plan: Plan, engine: EngineName) -> RenderableType:
         for order in plan.orders:
             groups.add_row(f"vllm {order.environment}", order.evidence.value, engine.value, str(len(order.cells)))
         parts.append(groups)
-    if plan.unsupported:
-        reasons = Table(box=box.SIMPLE_HEAD, title="unsupported", title_justify="left")
-        reasons.add_column("because", overflow="fold")
-        reasons.add_column("cells", justify="right")
-        for reason, count in _reasons(plan).items():
-            reasons.add_row(Text(reason), str(count))
-        parts.append(reasons)
+    for title, counted in (("skipped", _skipped(plan)), ("unsupported", _reasons(plan))):
+        if counted:
+            reasons = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+            reasons.add_column("because", overflow="fold")
+            reasons.add_column("cells", justify="right")
+            for reason, count in counted.items():
+                reasons.add_row(Text(reason), str(count))
+            parts.append(reasons)
     return Group(*parts, Text(summary(plan)))
 
 
@@ -46,9 +49,14 @@ def as_json(plan: Plan, engine: EngineName) -> dict[str, Any]:
             for order in plan.orders
         ],
         "unsupported": dict(_reasons(plan)),
+        "skipped": dict(_skipped(plan)),
         "cells": to_rows(plan),
     }
 
 
 def _reasons(plan: Plan) -> Counter[str]:
     return Counter(one.cell.unsupported for one in plan.unsupported)
+
+
+def _skipped(plan: Plan) -> Counter[str]:
+    return Counter(one.skipped for one in plan.skipped)

@@ -4,7 +4,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import docker
 
-from runner import devices
+from runner import devices, driver_log
+from runner.driver_log import DriverLog
 from runner.engines import ray_cluster
 from runner.engines.base import Engine
 from runner.engines.docker import DockerEngine
@@ -26,8 +27,9 @@ from runner.environments.venv import ensure_local
 from runner.errors import MachineError
 from runner.leases import Leases
 from runner.matrix import Matrix
-from runner.model import Evidence, Order
-from runner.options import EngineName, Machine
+from runner.model import Cell, Evidence, Order
+from runner.options import EngineName, Machine, Obtained
+from runner.plan import Plan, make_plan
 
 WORKER = Path(__file__).with_name("worker.py")
 SHIPPED = ("cases", "containers", "plugin")
@@ -81,6 +83,19 @@ def _cluster(address: str) -> Machine:
     return Machine(engine=EngineName.RAY, why=why, elsewhere=archs, cpus=cpus, start_s=CLUSTER_START_S)
 
 
+def planned(cells: Sequence[Cell], on: Machine, wanted: Obtained, seed: int = 0) -> Plan:
+    """What a run would do here, with the evidence that is wanted of it."""
+    match wanted:
+        case Obtained.BEST:
+            return make_plan(cells, device_archs=on.device_archs, seed=seed)
+        case Obtained.DEVICE:
+            named = on.engine is not EngineName.LOCAL or CUDA_PYTHON in os.environ
+            why = on.why if named else f"without Docker, cells use one where {CUDA_PYTHON} names a Python for it"
+            return make_plan(cells, device_archs=on.device_archs, seed=seed, device_only=why)
+        case Obtained.EMULATED:
+            return make_plan(cells, device_archs=frozenset(), seed=seed)
+
+
 def default_jobs() -> int:
     """One worker per core, and no more than memory holds."""
     cores = len(os.sched_getaffinity(0))
@@ -90,8 +105,13 @@ def default_jobs() -> int:
 
 
 @contextmanager
-def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Say) -> Iterator[Engine]:
-    """The engine with the environments of all orders built; whatever it started is gone afterwards."""
+def open_engine(
+    on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Say, log: Path | None = None
+) -> Iterator[Engine]:
+    """The engine with the environments of all orders built; whatever it started is gone afterwards.
+
+    What the driver says of GPUs goes into the folder `log` too, where there is one.
+    """
     if on.engine is EngineName.RAY:
         with _open_cluster(chart, orders, run_id, say) as cluster:
             yield cluster
@@ -114,10 +134,12 @@ def open_engine(on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: s
             return images[order.environment, order.evidence]
 
         engine = DockerEngine(client, image_for=image_for, run_id=run_id, worker=WORKER, cases=cases)
+    heard = DriverLog(file=log / driver_log.NAME if log else None, say=say)
     if on.devices:
-        engine = LeasedEngine(engine, Leases(on.devices))
+        engine = LeasedEngine(engine, Leases(on.devices), heard)
     try:
-        yield engine
+        with driver_log.watched(on.devices, heard):
+            yield engine
     finally:
         engine.close()
         if client:

@@ -22,6 +22,14 @@ class EngineName(StrEnum):
     RAY = "ray"
 
 
+class Obtained(StrEnum):
+    """Which evidence a run is to give: the best that can be had here, a device's alone, or none of a device."""
+
+    BEST = "best"
+    DEVICE = "device"
+    EMULATED = "emulated"
+
+
 class Sanitizer(StrEnum):
     """The tools of compute-sanitizer: reads and writes out of range, races, memory never written, wrong barriers."""
 
@@ -60,6 +68,9 @@ class RunOptions:
     """results.json on standard output instead of the heat map."""
     seed: int = 0
     """Of the random batches."""
+    evidence: Obtained = Obtained.BEST
+    require_device: bool = False
+    """Whether a cell that no device served is trouble with the machine."""
     known: bool = True
     """Whether the known issues of the matrix count."""
     verbosity: int = 0

@@ -97,8 +97,13 @@ def totals(results: Sequence[CellResult], *, planned: int) -> dict[Verdict, int]
     return {verdict: counts[verdict] for verdict in sorted(counts, key=VERDICT_ORDER.__getitem__)}
 
 
-def exit_code(verdicts: Iterable[Verdict], *, interrupted: bool = False, stopped_early: bool = False) -> int:
-    """What the run exits with; `EXIT_MEANING` says it in words. Product trouble wins over all but an interrupt."""
+def exit_code(
+    verdicts: Iterable[Verdict], *, interrupted: bool = False, stopped_early: bool = False, lacking: bool = False
+) -> int:
+    """What the run exits with; `EXIT_MEANING` says it in words. Product trouble wins over all but an interrupt.
+
+    `lacking` says that a device was required that the machine has not.
+    """
     seen = set(verdicts)
     faults = {verdict.fault for verdict in seen - {Verdict.NOT_RUN}}
     if interrupted:
@@ -107,6 +112,6 @@ def exit_code(verdicts: Iterable[Verdict], *, interrupted: bool = False, stopped
         return 1
     if stopped_early:
         return 4
-    if faults & {Fault.HARNESS, Fault.MACHINE}:
+    if lacking or faults & {Fault.HARNESS, Fault.MACHINE}:
         return 3
     return 4 if Verdict.NOT_RUN in seen else 0

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -23,6 +23,12 @@ class Planned:
 
     cell: Cell
     evidence: Evidence
+    skipped: str = ""
+    """Why it was asked for and is not run; empty where it is."""
+
+    @property
+    def runs(self) -> bool:
+        return not self.cell.unsupported and not self.skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Plan:
         """The same, less the cells with these ids."""
         groups: dict[tuple[str, Evidence, str, str], list[Cell]] = {}
         for one in self.planned:
-            if not one.cell.unsupported and one.cell.id not in done:
+            if one.runs and one.cell.id not in done:
                 axes = one.cell.axes
                 device = str(axes["arch"]) if one.evidence is Evidence.DEVICE else ""
                 key = (str(axes["vllm"]), one.evidence, str(axes.get("case")), device)
@@ -57,11 +63,25 @@ class Plan:
         """The cells that a rule excludes: results already, without a run."""
         return tuple(one for one in self.planned if one.cell.unsupported)
 
+    @property
+    def skipped(self) -> tuple[Planned, ...]:
+        """The cells that were asked for and cannot be run here."""
+        return tuple(one for one in self.planned if one.skipped)
 
-def make_plan(cells: Iterable[Cell], *, device_archs: frozenset[str], seed: int = 0) -> Plan:
-    """Decide the evidence of each cell: a device only serves cells of its own arch."""
-    planned = tuple(Planned(cell=cell, evidence=_evidence(cell.axes, device_archs)) for cell in cells)
-    return Plan(planned, seed)
+
+def make_plan(cells: Iterable[Cell], *, device_archs: frozenset[str], seed: int = 0, device_only: str = "") -> Plan:
+    """Decide the evidence of each cell: a device only serves cells of its own arch.
+
+    `device_only`, where no other evidence is wanted, says why there are no more devices: cells without one are skipped.
+    """
+    planned = (Planned(cell=cell, evidence=_evidence(cell.axes, device_archs)) for cell in cells)
+    return Plan(tuple(_on_a_device(one, device_only) if device_only else one for one in planned), seed)
+
+
+def _on_a_device(one: Planned, why: str) -> Planned:
+    if one.evidence is Evidence.DEVICE or one.cell.unsupported:
+        return one
+    return replace(one, evidence=Evidence.DEVICE, skipped=f"there is no {one.cell.axes['arch']} device here: {why}")
 
 
 def _evidence(axes: Mapping[str, AxisValue], devices: frozenset[str]) -> Evidence:
@@ -84,6 +104,7 @@ class _Row:
     load: Load
     unsupported: str
     evidence: Evidence
+    skipped: str = ""
 
 
 _ROWS = TypeAdapter(list[_Row])
@@ -91,7 +112,12 @@ _ROWS = TypeAdapter(list[_Row])
 
 def to_rows(plan: Plan) -> list[dict[str, Any]]:
     """The plan as plain data: a row per cell, as `pytest cases --cells FILE` reads it."""
-    return [asdict(one.cell) | {"evidence": one.evidence.value} for one in plan.planned]
+    return [_row(one) for one in plan.planned]
+
+
+def _row(one: Planned) -> dict[str, Any]:
+    row = asdict(one.cell) | {"evidence": one.evidence.value}
+    return row | {"skipped": one.skipped} if one.skipped else row
 
 
 def to_json(plan: Plan) -> str:
@@ -112,6 +138,7 @@ def from_json(text: str | bytes) -> Plan:
             Planned(
                 cell=Cell(id=r.id, axes=r.axes, labels=r.labels, load=r.load, unsupported=r.unsupported),
                 evidence=r.evidence,
+                skipped=r.skipped,
             )
             for r in rows
         )

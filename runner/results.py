@@ -48,6 +48,8 @@ def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], 
     if cell.unsupported:
         result = _bare(one, State.UNSUPPORTED, cell.unsupported)
         return replace(result, environment=blank)
+    if one.skipped:
+        return replace(_bare(one, State.SKIPPED, one.skipped), environment=blank, repro=repro_of(cell))
     if found is None:
         result = _bare(one, State.NOT_RUN, "the run ended before this cell began")
         return replace(result, environment=blank, repro=repro_of(cell))

@@ -13,7 +13,6 @@ from runner import (
     __version__,
     candidates,
     dispatch,
-    driver_log,
     journal,
     matrix,
     outcome,
@@ -25,7 +24,7 @@ from runner import (
 from runner import plan as planning
 from runner.engines.base import Engine
 from runner.logs import LogStore
-from runner.machine import choose, default_jobs, facts_of, open_engine
+from runner.machine import choose, default_jobs, facts_of, open_engine, planned
 from runner.model import (
     Cell,
     CellFinished,
@@ -35,6 +34,7 @@ from runner.model import (
     Order,
     RunFinished,
     RunStarted,
+    State,
     WorkerReady,
     WorkerStarting,
 )
@@ -59,7 +59,7 @@ def run(options: RunOptions) -> int:
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = planning.make_plan(cells, device_archs=on.device_archs, seed=options.seed)
+    plan = planned(cells, on, options.evidence, options.seed)
     directory = rundir.create(options.out)
     chart = candidates.keep(chart, directory.path)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
@@ -112,17 +112,19 @@ def _carry_out(run: _Run) -> int:
         if done:
             run.display.note(f"{len(done):,} cells have a result, {sum(len(order.cells) for order in left):,} are left")
         with (
-            open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note) as engine,
+            open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note, log=path) as engine,
             stop.on_signals(),
             stop.after(options.limit_s),
-            driver_log.watched(run.on.devices, path, run.display.note),
         ):
             for left_over in engine.sweep():
                 run.display.note(f"removed what a dead run left: {left_over}")
             _dispatch(run, left, engine, stop, _Watch(run, left))
         rows = run.judge(run.plan.planned, _last(path).values())
         code = outcome.exit_code(
-            (row.verdict for row in rows), interrupted=stop.requested and not stop.late, stopped_early=stop.late
+            (row.verdict for row in rows),
+            interrupted=stop.requested and not stop.late,
+            stopped_early=stop.late,
+            lacking=_lacking(path, rows),
         )
         files.write(path, rows, exit_code=code, title=run.directory.run_id)
     _show(rows, code, path, as_json=options.json)
@@ -133,18 +135,27 @@ def _carry_out(run: _Run) -> int:
 
 def _last(path: Path) -> dict[str, CellOutcome]:
     """The last outcome of each cell that the journal of a run has, by its id."""
-    events = journal.read(path / EVENTS) if (path / EVENTS).exists() else []
-    return {event.outcome.cell.id: event.outcome for event in events if isinstance(event, CellFinished)}
+    if not (path / EVENTS).exists():
+        return {}
+    found = journal.read(path / EVENTS)
+    return {event.outcome.cell.id: event.outcome for event in found if isinstance(event, CellFinished)}
 
 
 def report(run_directory: Path, *, json: bool) -> int:
     """Show a run again and write its reports anew."""
     rows = read(run_directory)
-    code = outcome.exit_code(row.verdict for row in rows)
+    code = outcome.exit_code((row.verdict for row in rows), lacking=_lacking(run_directory, rows))
     if run_directory.is_dir():
         files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
     _show(rows, code, run_directory, as_json=json)
     return code
+
+
+def _lacking(run_directory: Path, rows: Sequence[CellResult]) -> bool:
+    """Whether the run was to have devices, and cells were skipped for want of one."""
+    if not (run_directory / rundir.ASKED).exists() or not rundir.asked(run_directory).options.require_device:
+        return False
+    return any(row.state is State.SKIPPED and not row.cases for row in rows)
 
 
 def overflows(run_directories: Sequence[Path]) -> int:
@@ -159,12 +170,11 @@ def read(run_directory: Path) -> Sequence[CellResult]:
     if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
         return results.read(run_directory)
     plan = planning.from_json((run_directory / PLAN).read_bytes())
-    events = journal.read(run_directory / EVENTS)
-    naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
+    started = next((e for e in journal.read(run_directory / EVENTS) if isinstance(e, RunStarted)), None)
+    naked = started is not None and "--no-known" in started.argv
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     judge = _judge(chart, default_matrix(), known=not naked)
-    last = {event.outcome.cell.id: event.outcome for event in events if isinstance(event, CellFinished)}
-    return judge(plan.planned, last.values())
+    return judge(plan.planned, _last(run_directory).values())
 
 
 class _Watch:

@@ -24,6 +24,7 @@ import os
 import selectors
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 import traceback
@@ -39,6 +40,8 @@ LOG_HEAD = LOG_TAIL = 512 * 1024  # a longer log loses its middle: the start say
 MESSAGE_LIMIT = 4096
 LINE_LIMIT = 4 * 1024 * 1024
 CHUNK = 64 * 1024
+LISTING = 32 * 1024  # of what is asked about a machine
+SMI_S = 3.0  # for each question to the driver, when a cell on a device is out of time
 STACKS_S = 0.3  # how long a cell that is out of time may take to print its stacks
 POLL_S = 0.02  # a cell's end normally shows as the end of its pipes; this is for one whose grandchild holds them open
 INTERNAL_ERROR = 70  # exit code of a cell that pytest itself could not finish
@@ -258,6 +261,26 @@ def end_strays(pid: int, known: set[int]) -> None:
                 os.waitpid(stray, 0)
 
 
+def surroundings() -> str:
+    """What the driver says of its devices, and the processes that can be seen from here."""
+    said = ["[attnmatrix: the cell is out of time; what the driver and the machine say]"]
+    for question in ([], ["--query-compute-apps=pid,name,used_memory", "--format=csv"]):
+        try:
+            done = subprocess.run(["nvidia-smi", *question], capture_output=True, timeout=SMI_S, check=False)  # noqa: S607
+            said.append(done.stdout.decode("utf-8", "replace")[:LISTING])
+        except subprocess.TimeoutExpired:
+            said.append(f"nvidia-smi did not answer within {SMI_S:g} s")
+        except OSError as error:
+            said.append(f"nvidia-smi: {error.strerror}")
+    said.append("    PID    PPID STATE COMMAND")
+    for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        with contextlib.suppress(OSError, ValueError):
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")[:120]
+            said.append(f"{folder.name:>7} {parent:>7} {state} {command}")
+    return "\n".join(said)[: 2 * LISTING] + "\n"
+
+
 def describe(report: Any) -> dict[str, Any]:
     """What a pytest report says; `report.attnmatrix`, set by the cases' conftest, knows better."""
     state, message = "pass", ""
@@ -344,6 +367,9 @@ class Watch:
                     self.silent = now < deadline
                     deadline, self.timed_out_after_s = now, self.timeout_s if now >= deadline else now - started
                     kill(pid, signal.SIGUSR1)
+                    if os.environ.get("ATTNMATRIX_EVIDENCE") == "device":
+                        self.log.feed(surroundings().encode("utf-8", "replace"))
+                        deadline = time.monotonic()
                 if self.host.ended or now >= deadline + STACKS_S:
                     kill_group(pid)
                     kill(pid, signal.SIGKILL)  # it may have left its group

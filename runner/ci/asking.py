@@ -17,7 +17,7 @@ from runner.errors import UsageError
 from runner.machine import CUDA_PYTHON
 from runner.matrix import Matrix
 from runner.nearest import hint, quoted
-from runner.options import EngineName, RunOptions, default_matrix
+from runner.options import EngineName, Obtained, RunOptions, default_matrix
 
 RUNNERS_TOKEN = "RUNNERS_TOKEN"  # noqa: S105 - the name of a variable
 """Names a token that may list the repository's self-hosted runners; without one, all machines count as online."""
@@ -87,16 +87,13 @@ def outputs(made: Sequence[Job]) -> dict[str, str]:
     }
 
 
-def options(
-    filters: Sequence[str], tier: str | None, candidates: tuple[str, ...], engine: EngineName, shard: str = ""
-) -> RunOptions:
+def options(filters: Sequence[str], tier: str | None, candidates: tuple[str, ...], engine: EngineName) -> RunOptions:
     """What a run is asked for by the words of a workflow, where an empty one is none."""
     return RunOptions(
         matrix=default_matrix(),
         filters=tuple(filters),
         tier=tier or None,
         candidates=candidates,
-        shard=select.parse_shard(shard) if shard else None,
         engine=engine,
     )
 
@@ -104,8 +101,13 @@ def options(
 def options_of(job: Job) -> RunOptions:
     """A hosted machine is thrown away after its job, so its cells need no container; one with a GPU lives on."""
     named = job.side is Side.HOSTED or CUDA_PYTHON in os.environ
-    engine = EngineName.LOCAL if named else EngineName.DOCKER
-    return options(job.filters, job.tier, job.candidates, engine, job.shard)
+    on_device = job.side is Side.DEVICE
+    return replace(
+        options(job.filters, job.tier, job.candidates, EngineName.LOCAL if named else EngineName.DOCKER),
+        shard=select.parse_shard(job.shard) if job.shard else None,
+        evidence=Obtained.DEVICE if on_device else Obtained.EMULATED,
+        require_device=on_device,
+    )
 
 
 def run(asked: RunOptions, matrix: Path | None, out: Path | None, limit_s: float | None, verbosity: int) -> int:

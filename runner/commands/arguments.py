@@ -8,7 +8,7 @@ import typer
 
 from runner import __version__, candidates, matrix, output, select
 from runner.model import Cell
-from runner.options import EngineName, default_matrix
+from runner.options import EngineName, Obtained, default_matrix
 
 
 def seconds(value: float | None) -> float | None:
@@ -56,6 +56,13 @@ Engine = Annotated[
 Address = Annotated[
     str,
     typer.Option("--address", metavar="ADDRESS", help="Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT."),
+]
+Evidence = Annotated[
+    Obtained,
+    typer.Option(
+        "--evidence",
+        help="device: cells that no GPU here serves end as skipped; emulated: as on a machine without a GPU.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 Limit = Annotated[

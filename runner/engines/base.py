@@ -19,6 +19,10 @@ class CannotStart(EngineError):
     """No worker can be started for this order, however often it is tried: no image, no device."""
 
 
+class NotNow(CannotStart):
+    """The same, for the moment: a conflict, a full disk, an engine that is overloaded. It is tried again, later."""
+
+
 class EngineGone(EngineError):
     """The engine itself does not answer, as when its daemon went away: no worker of any order can be started."""
 

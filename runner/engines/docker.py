@@ -16,7 +16,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig, Mount
 
-from runner.engines.base import CannotStart, EngineGone, WorkerLost
+from runner.engines.base import CannotStart, EngineGone, NotNow, WorkerLost
 from runner.engines.channel import Channel, encode
 from runner.engines.local import FIXED, last_words, told
 from runner.engines.owner import Owner
@@ -27,6 +27,7 @@ RUN, OWNER = "attnmatrix.run", "attnmatrix.owner"  # labels
 INSIDE = "/attnmatrix"
 NOBODY = "65534:65534"
 PIDS = 512
+BUSY = (requests.codes.too_many_requests, requests.codes.service_unavailable)
 MEMORY = "8g"
 
 # Triton and torch.compile build shared objects in a cache below HOME and load them, so /tmp may hold code.
@@ -224,6 +225,10 @@ def _faults(attempt: str) -> Iterator[None]:
     except NotFound as error:
         raise CannotStart(f"cannot {attempt}: {clean(str(error.explanation), 500)}") from error
     except APIError as error:
-        raise CannotStart(f"cannot {attempt}: Docker refused: {clean(str(error.explanation or error), 500)}") from error
+        said = clean(str(error.explanation or error), 500)
+        if "no space left" in said:
+            raise NotNow(f"cannot {attempt}: Docker's disk is full: {said}; free some, `docker system df`") from error
+        passing = error.status_code in (requests.codes.conflict, *BUSY)
+        raise (NotNow if passing else CannotStart)(f"cannot {attempt}: Docker refused: {said}") from error
     except (DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise EngineGone(f"cannot {attempt}: the Docker daemon does not answer ({type(error).__name__})") from error

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import docker
 import pytest
+import requests
 
+from runner.engines.base import CannotStart, NotNow
 from runner.engines.docker import DockerEngine
 from runner.model import Death, State
-from tests.contract.bench import CASES, WORKER, Bench, passed
+from tests.contract.bench import CASES, WORKER, Bench, cell, order, passed
 
 pytestmark = pytest.mark.docker
 
@@ -82,3 +84,37 @@ def test_an_image_that_is_not_there_is_infra_with_its_name(docker_client: docker
     first, second = Bench(engine, tmp_path).do("nothing", "nothing")
     assert "attnmatrix-none:1" in first.infra
     assert second.infra == first.infra
+
+
+def refusal(status: int, explanation: str) -> docker.errors.APIError:
+    """As docker-py makes it of the daemon's answer (Docker Engine API, "Errors")."""
+    response = requests.Response()
+    response.status_code = status
+    return docker.errors.APIError("refused", response=response, explanation=explanation)
+
+
+@pytest.mark.parametrize(
+    ("status", "explanation", "kind", "words"),
+    [
+        (409, "removal of container 1f is already in progress", NotNow, "Docker refused: removal of container"),
+        (503, "starting", NotNow, "Docker refused: starting"),
+        (500, "mkdir /var/lib/docker/1f: no space left on device", NotNow, "Docker's disk is full"),
+        (500, "unknown runtime", CannotStart, "Docker refused: unknown runtime"),
+        (400, "invalid mount", CannotStart, "Docker refused: invalid mount"),
+    ],
+)
+def test_what_passes_is_told_from_what_does_not(
+    docker_engine: DockerEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    explanation: str,
+    kind: type[Exception],
+    words: str,
+) -> None:
+    def create(*_: object, **__: object) -> None:
+        raise refusal(status, explanation)
+
+    monkeypatch.setattr(docker.models.containers.ContainerCollection, "create", create)
+    with pytest.raises(CannotStart, match=words) as raised:
+        docker_engine.start(order(cell("nothing")))
+    assert type(raised.value) is kind

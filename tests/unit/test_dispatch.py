@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from runner import dispatch
-from runner.engines.base import CannotStart, EngineGone
+from runner.engines.base import CannotStart, EngineGone, NotNow
 from runner.engines.fake import READY, Exit, FakeEngine, Silence, Step, passes
 from runner.errors import MachineError
 from runner.logs import LogStore
@@ -282,6 +282,18 @@ def test_a_worker_lost_before_it_is_ready_is_replaced_once(bench: Bench) -> None
 def test_an_engine_that_comes_back_in_time_loses_nothing(bench: Bench) -> None:
     bench.engine = FakeEngine(openings=[[GONE], [GONE]])
     assert not bench.run(order("a"))["a"].infra
+
+
+def test_what_cannot_be_started_now_is_started_later(bench: Bench) -> None:
+    bench.engine = FakeEngine(openings=[[NotNow("the disk is full")], [NotNow("a conflict")]])
+    assert not bench.run(order("a"))["a"].infra
+
+
+def test_what_cannot_be_started_later_either_ends_its_order_alone(bench: Bench) -> None:
+    bench.engine = FakeEngine(openings=[[NotNow("the disk is full")]] * 3)
+    outcomes = bench.run(order("a", "b"), order("c", environment="0.33.0"))
+    assert [outcomes[name].infra for name in "abc"] == ["the disk is full", "the disk is full", ""]
+    assert len(bench.seen(WorkerStarting)) == 3 + 1
 
 
 def test_an_engine_that_stays_gone_ends_the_run_with_one_reason(bench: Bench) -> None:

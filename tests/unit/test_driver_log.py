@@ -54,7 +54,8 @@ def until(condition) -> None:
 
 def test_an_xid_is_said_and_written_with_its_gpu(nvml: SimpleNamespace, tmp_path: Path) -> None:
     said: list[str] = []
-    with driver_log.watched([GPU], tmp_path, said.append):
+    log = driver_log.DriverLog(file=tmp_path / driver_log.NAME, say=said.append)
+    with driver_log.watched([GPU], log):
         nvml.events += [31, 79]
         until(lambda: len(said) == 2)
     assert nvml.registered == [("GPU-1", pynvml.nvmlEventTypeXidCriticalError)]
@@ -66,15 +67,24 @@ def test_an_xid_is_said_and_written_with_its_gpu(nvml: SimpleNamespace, tmp_path
 
 def test_a_driver_that_goes_away_is_said_and_ends_nothing(nvml: SimpleNamespace, tmp_path: Path) -> None:
     said: list[str] = []
-    with driver_log.watched([GPU], tmp_path, said.append):
+    with driver_log.watched([GPU], driver_log.DriverLog(file=tmp_path / driver_log.NAME, say=said.append)):
         nvml.events.append(pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST))
         until(lambda: said)
     assert "no longer watched" in said[0]
     assert not (tmp_path / driver_log.NAME).exists()
 
 
-def test_without_devices_the_driver_is_not_asked(nvml: SimpleNamespace, tmp_path: Path) -> None:
-    with driver_log.watched([], tmp_path, print):
+def test_without_devices_the_driver_is_not_asked(nvml: SimpleNamespace) -> None:
+    with driver_log.watched([], driver_log.DriverLog()):
         pass
     assert nvml.registered == []
     assert nvml.freed == 0
+
+
+def test_what_a_kernel_did_is_not_the_machines_fault_and_what_was_before_is_not_this_cells() -> None:
+    log = driver_log.DriverLog()
+    log.hear("GPU-1", 31)
+    log.hear("GPU-2", 79)
+    assert log.trouble("GPU-1", 0.0) == ""
+    assert log.trouble("GPU-2", 0.0) == "Xid 79: it fell off the bus"
+    assert log.trouble("GPU-2", time.monotonic()) == ""

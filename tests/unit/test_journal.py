@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from runner import journal
 from runner.errors import MachineError
 from runner.journal import Journal, read
 from runner.model import (
@@ -67,7 +68,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_all_events_come_back_as_they_were(path: Path) -> None:
-    assert read(path) == EVENTS
+    assert list(read(path)) == EVENTS
 
 
 def test_each_event_is_one_line_with_its_kind_and_time(path: Path) -> None:
@@ -87,7 +88,7 @@ def test_each_event_is_one_line_with_its_kind_and_time(path: Path) -> None:
 def test_an_event_is_in_the_file_before_append_returns(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "events.jsonl")
     journal.append(EVENTS[3])
-    assert read(tmp_path / "events.jsonl") == [EVENTS[3]]
+    assert list(read(tmp_path / "events.jsonl")) == [EVENTS[3]]
     journal.close()
 
 
@@ -96,18 +97,18 @@ def test_a_torn_last_line_is_left_out_wherever_it_was_torn(path: Path) -> None:
     start = whole.rindex(b"\n", 0, len(whole) - 1) + 1
     for end in range(start, len(whole)):
         path.write_bytes(whole[:end])
-        assert read(path) == EVENTS[:-1]
+        assert list(read(path)) == EVENTS[:-1]
 
 
 def test_an_empty_journal_has_no_events(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").touch()
-    assert read(tmp_path / "events.jsonl") == []
+    assert list(read(tmp_path / "events.jsonl")) == []
 
 
 def test_a_kind_of_a_later_version_is_passed_over(path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"event": "device_leased", "at": "2027-01-01T00:00:00+00:00", "gpu": 3}\n')
-    assert read(path) == EVENTS
+    assert list(read(path)) == EVENTS
 
 
 @pytest.mark.parametrize("line", [b"nonsense", b"{}", b"[]", b'{"event": "cell_started", "at": ""}', b"\xff"])
@@ -115,12 +116,12 @@ def test_a_wrong_line_in_the_middle_is_an_error_with_its_number(path: Path, line
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], line + b"\n", *lines[2:]]))
     with pytest.raises(MachineError, match=r"events\.jsonl:3: "):
-        read(path)
+        list(read(path))
 
 
 def test_a_journal_that_is_not_there_is_an_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"nothing\.jsonl: cannot read the journal: No such file"):
-        read(tmp_path / "nothing.jsonl")
+        list(read(tmp_path / "nothing.jsonl"))
 
 
 def test_a_full_disk_is_an_error_with_what_to_do() -> None:
@@ -128,3 +129,15 @@ def test_a_full_disk_is_an_error_with_what_to_do() -> None:
     with pytest.raises(MachineError, match="No space left on device; free some space"):
         journal.append(EVENTS[0])
     journal.close()
+
+
+def test_the_file_is_on_the_disk_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a power cut costs at most; the clock is moved by hand."""
+    synced, clock = [], [100.0]
+    monkeypatch.setattr(journal.os, "fdatasync", synced.append)
+    monkeypatch.setattr(journal.time, "monotonic", lambda: clock[0])
+    with journal.Journal(tmp_path / "events.jsonl") as written:
+        for at, times in ((100.0, 0), (100.9, 0), (101.1, 1), (101.5, 1), (102.2, 2)):
+            clock[0] = at
+            written.append(EVENTS[0])
+            assert len(synced) == times

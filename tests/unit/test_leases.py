@@ -3,21 +3,25 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from runner import dispatch
 from runner.devices import Device
+from runner.driver_log import DriverLog
 from runner.engines.base import CannotStart
 from runner.engines.docker import _devices as request
-from runner.engines.fake import FakeEngine
+from runner.engines.fake import FakeEngine, Step
 from runner.engines.leased import LeasedEngine
 from runner.engines.local import told
 from runner.leases import Leases
 from runner.logs import LogStore
 from runner.matrix import Matrix
-from runner.model import CellFinished, Evidence, Order
+from runner.messages import Case, DeathBody, Done
+from runner.model import CellFinished, CellOutcome, Evidence, Order, State
 from runner.options import EngineName, Machine
 from runner.plan import make_plan
 from runner.select import select
@@ -93,15 +97,103 @@ def test_a_device_that_fails_its_check_twice_is_set_aside_and_the_other_serves(t
 
 
 def test_what_recovers_is_not_set_aside(tmp_path: Path) -> None:
-    answers = iter(["busy", "", "busy", "", "busy", ""])
+    answers = iter(["busy", "", "", "busy", "", "", "busy", "", ""])
     ours = leases(tmp_path, ONE, trouble=lambda _: next(answers), wait_s=30)
     for _ in range(3):
         ours.take("sm90").give_back()
 
 
-def test_the_worker_sees_its_device_and_no_other(order: Order) -> None:
-    from dataclasses import replace
+def test_a_device_is_examined_when_it_comes_back(tmp_path: Path) -> None:
+    answers = iter(["", "it fell off the bus", "it fell off the bus"])
+    ours = leases(tmp_path, ONE, trouble=lambda _: next(answers), wait_s=30)
+    ours.take("sm90").give_back()
+    with pytest.raises(CannotStart, match="no sm90 device is fit: NVIDIA H200 GPU-1: it fell off the bus"):
+        ours.take("sm90")
 
+
+@dataclass
+class Driver:
+    """What breaks when, as the health check and the driver's log tell it."""
+
+    broken: set[str] = field(default_factory=set)
+    log: DriverLog = field(default_factory=DriverLog)
+
+    def trouble(self, uuid: str) -> str:
+        return "it fell off the bus" if uuid in self.broken else ""
+
+
+def on_devices(order: Order, driver: Driver, folder: Path, play: Callable[..., list[Step]]) -> list[CellOutcome]:
+    """The outcomes of an order over two devices, and what became of each worker's cells by the play."""
+    fake = FakeEngine(play=play)
+    engine = LeasedEngine(fake, leases(folder, ONE, TWO, trouble=driver.trouble, wait_s=5), driver.log, driver.trouble)
+    finished: list[CellOutcome] = []
+    dispatch.run(
+        [order],
+        engine=engine,
+        jobs=1,
+        timeout_s=5.0,
+        on_event=lambda event: finished.append(event.outcome) if isinstance(event, CellFinished) else None,
+        stop=StopSignal(),
+        logs=LogStore(folder),
+    )
+    return finished
+
+
+CRASH = DeathBody(signal="SIGABRT", exit_code=0, timed_out_after_s=0, silent_for_s=0, out_of_memory=False)
+
+
+@pytest.mark.parametrize("told_by", ["the driver's log", "the health check"])
+def test_a_crash_on_a_device_that_breaks_is_the_machines_and_the_cell_moves(
+    order: Order, tmp_path: Path, told_by: str
+) -> None:
+    driver, crashed = Driver(), []
+
+    def play(cell: str, _timeout: float) -> list[Step]:
+        if crashed:
+            return [Done(cell=cell, duration_s=1.0, death=None)]
+        crashed.append(cell)
+        if told_by == "the health check":
+            driver.broken.add("GPU-1")
+        else:
+            driver.log.hear("GPU-1", 79)
+        return [Done(cell=cell, duration_s=1.0, death=CRASH)]
+
+    first, *_ = on_devices(order, driver, tmp_path, play)
+    assert (first.cell.id, first.death, first.infra, first.attempts) == (crashed[0], None, "", 2)
+    assert (
+        "the worker was lost: NVIDIA H200 GPU-1 failed: "
+        in (tmp_path / "cells" / crashed[0] / "attempt-1.log").read_text()
+    )
+
+
+def test_a_crash_by_a_write_out_of_range_is_the_products(order: Order, tmp_path: Path) -> None:
+    driver = Driver()
+
+    def play(cell: str, _timeout: float) -> list[Step]:
+        driver.log.hear("GPU-1", 31)
+        return [Done(cell=cell, duration_s=1.0, death=CRASH)]
+
+    first, *_ = on_devices(replace(order, cells=order.cells[:1]), driver, tmp_path, play)
+    assert first.death
+    assert first.death.signal == "SIGABRT"
+    assert first.attempts == 1
+
+
+def test_a_failing_case_on_a_device_with_memory_errors_is_the_machines(order: Order, tmp_path: Path) -> None:
+    driver = Driver()
+
+    def play(cell: str, _timeout: float) -> list[Step]:
+        driver.log.hear("GPU-1", 95)
+        driver.log.hear("GPU-2", 95)
+        return [Case(cell=cell, name="test_it", state=State.FAIL), Done(cell=cell, duration_s=1.0, death=None)]
+
+    first, *_ = on_devices(replace(order, cells=order.cells[:1]), driver, tmp_path, play)
+    assert first.cases == ()
+    assert first.infra.startswith("lost 2 workers during this cell: NVIDIA H200 GPU-")
+    assert "Xid 95: an uncontained memory error" in first.infra
+
+
+def test_the_worker_sees_its_device_and_no_other(order: Order) -> None:
     held = replace(order, device="GPU-1")
     assert told(held)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
     (asked,) = request(held)

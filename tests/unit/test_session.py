@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner import cli, rundir, session
+from runner.devices import Device
 from runner.engines.base import CannotStart
 from runner.engines.fake import FakeEngine, FakeWorker, Step
 from runner.errors import UsageError
@@ -25,7 +26,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine(passing)
 
     @contextmanager
-    def opened(*_: object) -> Iterator[FakeEngine]:
+    def opened(*_: object, **__: object) -> Iterator[FakeEngine]:
         yield fake
         fake.close()
 
@@ -165,3 +166,58 @@ def test_a_flake_is_told_and_stays_red(engine: FakeEngine, in_small, tmp_path: P
     assert all(row["reason"].startswith("flaky: passed 2 of 3 reruns") for row in rows)
     attempts = [event.attempt for event in read(tmp_path / "run/events.jsonl") if isinstance(event, CellStarted)]
     assert attempts == [1, 2, 3, 4] * len(rows), "each has a log of its own"
+
+
+@pytest.fixture
+def on_a_gpu_machine(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    gpu = Device(index=0, uuid="GPU-1", name="NVIDIA H200", arch="sm90", memory_mib=1, driver="580")
+    on = Machine(engine=EngineName.DOCKER, why="as asked; GPUs: sm90", devices=(gpu,))
+    monkeypatch.setattr(session, "choose", lambda *_: on)
+    return engine
+
+
+def evidence(run: Path) -> Counter[tuple[str, str, str]]:
+    rows = json.loads((run / "results.json").read_text())
+    return Counter(
+        (row["axes"]["arch"], row["evidence"], row["state"]) for row in rows if row["state"] != "unsupported"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "of_sm100"),
+    [
+        ((), 0, ("emulated", "pass")),
+        (("--evidence", "device"), 0, ("device", "skipped")),
+        (("--require-device",), 3, ("device", "skipped")),
+    ],
+)
+def test_a_cell_without_a_device_is_emulated_or_skipped_as_asked(
+    on_a_gpu_machine: FakeEngine,
+    in_small,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    code: int,
+    of_sm100: tuple[str, str],
+) -> None:
+    in_small()
+    assert cli.main(["--out", "run", "--no-known", "--filter", "sm90,sm100", *options]) == code
+    assert set(evidence(tmp_path / "run")) == {("sm90", "device", "pass"), ("sm100", *of_sm100)}
+    rows = json.loads((tmp_path / "run/results.json").read_text())
+    reasons = {row["reason"] for row in rows if row["state"] == "skipped"}
+    assert reasons <= {"there is no sm100 device here: as asked; GPUs: sm90"}
+    journal = (tmp_path / "run/events.jsonl").read_text()
+    assert cli.main(["resume", "run"]) == code
+    assert journal.count("cell_finished") == (tmp_path / "run/events.jsonl").read_text().count("cell_finished")
+    assert cli.main(["report", "run"]) == code
+
+
+def test_a_gpu_that_is_there_can_be_left_alone(on_a_gpu_machine: FakeEngine, in_small, tmp_path: Path) -> None:
+    in_small()
+    assert cli.main(["--out", "run", "--no-known", "--filter", "sm90", "--evidence", "emulated"]) == 0
+    assert set(evidence(tmp_path / "run")) == {("sm90", "emulated", "pass")}
+
+
+def test_a_device_cannot_be_required_and_left_alone(in_small, capsys: pytest.CaptureFixture[str]) -> None:
+    in_small()
+    assert cli.main(["--require-device", "--evidence", "emulated"]) == 2
+    assert "no GPU is used then" in capsys.readouterr().err
