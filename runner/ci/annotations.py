@@ -4,9 +4,10 @@ Source: docs.github.com, "Workflow commands for GitHub Actions": `::error title=
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from runner.ci import gate
+from runner.ci.gate import Need
 from runner.ci.gather import Gathered
 from runner.model import CellResult, Fault
 from runner.reports import grouping, patterns
@@ -17,7 +18,7 @@ from runner.reports.text import count, one_line
 MOST = 10
 
 
-def annotations(found: Gathered) -> list[str]:
+def annotations(found: Gathered, needed: Mapping[str, Need]) -> list[str]:
     """Commands to print, one a line: trouble of the product by badness, of jobs and machines, then missing evidence."""
     worst = [
         (group, patterns.domain(rows))
@@ -26,7 +27,8 @@ def annotations(found: Gathered) -> list[str]:
         if not group.expected
     ]
     worst.sort(key=lambda pair: grouping.rank(pair[0]))
-    told = [command("error", "a job of the matrix", trouble) for trouble in found.troubles]
+    jobs = [*gate.broken(needed), *found.troubles]
+    told = [command("error", "a job of the matrix", trouble) for trouble in jobs]
     product = [_of(*pair) for pair in worst if pair[0].verdict.fault is Fault.PRODUCT]
     others = [_of(*pair) for pair in worst if pair[0].verdict.fault is not Fault.PRODUCT]
     absent = [command("warning", "missing evidence", line) for line in gate.missing(found)]

@@ -37,7 +37,7 @@ def needs(text: str) -> Mapping[str, Need]:
 def code(found: Gathered, needed: Mapping[str, Need]) -> int:
     """0 where everything is as expected; product trouble wins over all else, as in a run."""
     rows = outcome.exit_code(row.verdict for row in found.all_rows)
-    if rows == 1 or not (list(_broken(needed)) or found.troubles):
+    if rows == 1 or not (failed(needed) or found.troubles):
         return rows
     return rows or MACHINE_TROUBLE
 
@@ -52,10 +52,15 @@ def lines(found: Gathered, needed: Mapping[str, Need]) -> list[str]:
 
 def troubles(found: Gathered, needed: Mapping[str, Need]) -> list[str]:
     """What is wrong with the jobs, and which evidence is missing."""
-    return [*_broken(needed), *found.troubles, *missing(found)]
+    return [*broken(needed), *found.troubles, *missing(found)]
 
 
-def _broken(needed: Mapping[str, Need]) -> Iterator[str]:
+def failed(needed: Mapping[str, Need]) -> bool:
+    """Whether there may be nothing to judge."""
+    return any(broken(needed))
+
+
+def broken(needed: Mapping[str, Need]) -> Iterator[str]:
     """A job of cells that failed speaks through its results; one that makes the plan, or was cancelled, has none."""
     for name, need in needed.items():
         if need.result == "cancelled" or (name == "plan" and need.result != "success"):

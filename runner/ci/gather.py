@@ -14,17 +14,18 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import outcome, results
+from runner import candidates, outcome, results
 from runner import plan as planning
 from runner.ci.jobs import JOBS, Job, Side
 from runner.errors import RunnerError, UsageError
+from runner.matrix import Matrix
 from runner.model import ENVIRONMENT, CellResult, State, Verdict
 from runner.nearest import quoted
 from runner.plan import Plan, Planned
 from runner.reports import files
 from runner.reports.text import count
 
-JOBS_FILE = "jobs.json"
+JOBS_FILE, MATRIX, PLAN = "jobs.json", "matrix.yaml", "plan.json"
 _RUN = re.compile(r"run-([a-z0-9][a-z0-9_.]*)-([1-9][0-9]{0,3})")
 
 Read = Callable[[Path], Sequence[CellResult]]
@@ -64,9 +65,11 @@ class Gathered:
 _CAME = TypeAdapter(tuple[Came, ...])
 
 
-def keep_plan(where: Path, made: Iterable[tuple[Job, Plan]]) -> None:
-    """Write what the jobs are and which cells each has."""
-    made = tuple(made)
+def keep_plan(where: Path, made: Sequence[tuple[Job, Plan]], matrix_file: Path, chart: Matrix) -> None:
+    """Write what the jobs are, which cells each has, and the matrix that they are of."""
+    where.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(matrix_file, where / MATRIX)
+    candidates.keep(chart, where)
     results.write_atomically(where / JOBS_FILE, JOBS.dump_json(tuple(job for job, _ in made), indent=1).decode())
     for job, plan in made:
         results.write_atomically(where / f"{job.name}.json", planning.to_json(plan))
@@ -162,20 +165,28 @@ def _bare(one: Planned, state: State, reason: str) -> CellResult:
     )
 
 
-def keep(where: Path, found: Gathered, *, title: str) -> None:
-    """Write the merged runs and how the jobs came out."""
+def keep(where: Path, found: Gathered, plan_directory: Path, *, title: str) -> None:
+    """Write the merged runs, each with its plan and matrix as any run has them, and how the jobs came out."""
     shutil.rmtree(where, ignore_errors=True)
+    made = kept_plan(plan_directory)
     for side, rows in found.rows.items():
+        planned = tuple(one for job, plan in made if job.side is side for one in plan.planned)
+        results.write_atomically(where / side.value / PLAN, planning.to_json(Plan(planned)))
+        for name in (MATRIX, candidates.FILE):
+            if (plan_directory / name).exists():
+                shutil.copyfile(plan_directory / name, where / side.value / name)
         files.write(where / side.value, rows, exit_code=code(rows), title=f"{title}, {NAMES[side]}")
     results.write_atomically(where / JOBS_FILE, _CAME.dump_json(found.came, indent=1).decode())
 
 
-def kept(where: Path) -> Gathered:
-    """Read back what `keep` wrote; UsageError where there is none."""
+def kept(where: Path, *, or_nothing: bool = False) -> Gathered:
+    """Read back what `keep` wrote; UsageError where there is none, unless a job before it explains that."""
     path = where / JOBS_FILE
     try:
         came = _CAME.validate_json(path.read_bytes())
     except OSError as error:
+        if or_nothing:
+            return Gathered(came=())
         raise UsageError(f"{path}: cannot be read ({error.strerror}): `runner ci gather` writes it") from None
     except ValidationError:
         raise UsageError(f"{path}: is not what `runner ci gather` writes") from None

@@ -11,7 +11,7 @@ from runner import output
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
 from runner.errors import UsageError
 from runner.matrix import Matrix
-from runner.options import EngineName
+from runner.options import EngineName, default_matrix
 
 PlanDirectory = Annotated[Path, typer.Option("--plan", metavar="DIR", help="What `runner ci plan` wrote.")]
 Merged = Annotated[Path, typer.Argument(metavar="MERGED", help="What `runner ci gather` wrote, or one run directory.")]
@@ -81,7 +81,7 @@ def plan(
     )
     offline = asking.offline(question.asked.machines, output.note)
     made = jobs.make(question.chart, asking.with_offline(question.asked, offline))
-    gather.keep_plan(out, made)
+    gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart)
     for name, value in asking.outputs(tuple(job for job, _ in made)).items():
         _append("GITHUB_OUTPUT", f"{name}={value}\n")
     for job, cells in made:
@@ -144,7 +144,7 @@ def gather(
 
     made = gathering.kept_plan(plan_directory)
     found = gathering.gather(made, runs, session.read, untaken=asking.names(untaken))
-    gathering.keep(out, found, title=title or "matrix")
+    gathering.keep(out, found, plan_directory, title=title or "matrix")
     output.emit("\n".join(gate.lines(found, {})[:-1]))
 
 
@@ -160,8 +160,9 @@ def summary(
     from runner.ci import gather as gathering
     from runner.reports import markdown
 
-    if (merged / gathering.JOBS_FILE).exists():
-        text = page.render(gathering.kept(merged), gate.needs(needs), title=title)
+    needed = gate.needs(needs)
+    if gate.failed(needed) or (merged / gathering.JOBS_FILE).exists():
+        text = page.render(gathering.kept(merged, or_nothing=True), needed, title=title)
     else:
         rows = session.read(merged)
         code = outcome.exit_code(row.verdict for row in rows)
@@ -171,14 +172,16 @@ def summary(
 
 
 @ci.command()
-def annotations(merged: Merged = Path("merged")) -> None:
+def annotations(merged: Merged = Path("merged"), needs: Needs = "") -> None:
     """Print at most ten annotations, the worst first."""
     from runner import session
     from runner.ci import annotations as making
+    from runner.ci import gate
     from runner.ci import gather as gathering
 
-    if (merged / gathering.JOBS_FILE).exists():
-        lines = making.annotations(gathering.kept(merged))
+    needed = gate.needs(needs)
+    if gate.failed(needed) or (merged / gathering.JOBS_FILE).exists():
+        lines = making.annotations(gathering.kept(merged, or_nothing=True), needed)
     else:
         lines = making.of_run(session.read(merged))
     output.emit("\n".join(lines) or "nothing to say")
@@ -191,13 +194,7 @@ def gate(merged: Merged = Path("merged"), needs: Needs = "") -> None:
     from runner.ci import gather as gathering
 
     needed = judging.needs(needs)
-    try:
-        found = gathering.kept(merged)
-    except UsageError as error:
-        if not any(need.result != "success" for need in needed.values()):
-            raise
-        found = gathering.Gathered(came=())
-        output.note(str(error))
+    found = gathering.kept(merged, or_nothing=judging.failed(needed))
     output.emit("\n".join(judging.lines(found, needed)))
     raise typer.Exit(judging.code(found, needed))
 
