@@ -123,6 +123,7 @@ class Api:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
                 return json.load(response)
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code in {401, 403, 404}:
                 raise Unavailable(
                     f"the token may not ask ({error.code}) about {url.partition('/repos/')[2].partition('?')[0]}"
