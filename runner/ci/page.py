@@ -38,11 +38,11 @@ def render(found: Gathered, needed: Mapping[str, Need], *, title: str = "") -> s
 
 def _table(came: tuple[Came, ...]) -> str:
     rows = "".join(
-        f"| {code(one.job.name, in_table=True)} | {code(' '.join(one.job.runs_on), in_table=True)} | {one.planned:,} "
-        f"| {one.arrived:,} | {_note(one)} |\n"
+        f"| {code(one.job.name, in_table=True)} | {code(' '.join(one.job.runs_on), in_table=True)} "
+        f"| {NAMES[one.job.side]} | {one.planned:,} | {one.arrived:,} | {_note(one)} |\n"
         for one in came
     )
-    return f"| job | machine | cells | came back | |\n| --- | --- | ---: | ---: | --- |\n{rows}"
+    return f"| job | machine | evidence | cells | came back | note |\n| --- | --- | --- | ---: | ---: | --- |\n{rows}"
 
 
 def _note(one: Came) -> str:

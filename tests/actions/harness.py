@@ -169,7 +169,8 @@ class Run:
         }
 
     def _inputs(self, document: dict[str, Any]) -> dict[str, Any]:
-        declared = (triggers(document)[self.event.name] or {}).get("inputs", {})
+        on = triggers(document)[self.event.name]
+        declared = on.get("inputs", {}) if isinstance(on, dict) else {}  # a schedule has none
         return with_defaults(self.workflow, declared, self.event.inputs)
 
 

@@ -147,7 +147,7 @@ def test_the_summary_renders_in_a_browser(tmp_path: Path) -> None:
         assert shown.locator("h1").first.inner_text() == "Attention matrix: nightly"
         jobs = shown.locator("table").first
         assert jobs.locator("tbody tr").count() == 2
-        assert jobs.locator("tbody tr").nth(0).locator("td").count() == 5
+        assert jobs.locator("tbody tr").nth(0).locator("td").count() == 6
         assert shown.locator("table").count() >= 5
         assert shown.locator("p", has_text="| ---").count() == 0, "a table was not taken for one"
         shown.screenshot(path=tmp_path / "summary.png")
