@@ -75,7 +75,7 @@ def test_an_exit_without_a_result_is_missing(bench: Bench) -> None:
     assert passed(after)
 
 
-@pytest.mark.parametrize("deed", ["sleep", "sleep_with_a_grandchild_in_another_session", "ignore_signals_and_spin"])
+@pytest.mark.parametrize("deed", ["sleep", "sleep_with_a_grandchild", "ignore_signals_and_spin"])
 def test_a_cell_past_its_limit_is_timed_out_by_its_worker(bench: Bench, deed: str) -> None:
     started = time.monotonic()
     late, after = bench.do(deed, "nothing", timeout_s=1.0)
@@ -103,7 +103,7 @@ def test_a_timed_out_cell_shows_where_it_hung(bench: Bench) -> None:
 
 
 def test_a_grandchild_that_holds_the_pipes_does_not_hold_up_the_cell(bench: Bench) -> None:
-    outcome, after = bench.do("leave_a_grandchild_that_holds_the_pipes", "nothing")
+    outcome, after = bench.do("leave_a_grandchild", "nothing")
     assert passed(outcome)
     assert outcome.duration_s < 5
     assert passed(after)

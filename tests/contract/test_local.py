@@ -20,7 +20,7 @@ def bench(local_engine: LocalEngine, tmp_path: Path) -> Bench:
     return Bench(local_engine, tmp_path)
 
 
-@pytest.mark.parametrize("deed", ["kill_the_worker", "kill_the_worker_with_a_grandchild"])
+@pytest.mark.parametrize("deed", ["kill_the_worker", "kill_it_with_a_grandchild"])
 def test_a_cell_that_kills_its_worker_is_infra_and_the_next_is_whole(bench: Bench, deed: str) -> None:
     lost, after = bench.do(deed, "nothing")
     assert lost.infra == "lost 2 workers during this cell: killed by SIGKILL"

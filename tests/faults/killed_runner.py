@@ -21,7 +21,7 @@ def main() -> None:
         engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)
     bench = Bench(engine, Path(folder))
     bench.watch = lambda event: print("started", flush=True) if isinstance(event, CellStarted) else None
-    bench.do("sleep_with_a_grandchild_in_another_session", timeout_s=500.0)
+    bench.do("sleep_with_a_grandchild", timeout_s=500.0)
 
 
 main()

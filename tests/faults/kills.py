@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import docker
+from tenacity import Retrying, stop_after_attempt, wait_fixed
 
 from runner.engines.docker import RUN
 from runner.engines.local import marked
@@ -109,7 +110,9 @@ class OverRay:
     def _lose_one(self) -> None:
         doomed = next(iter(self._nodes.worker_nodes))
         self._nodes.remove_node(doomed, allow_graceful=False)
-        cluster.add(self._nodes, self._home)
+        for attempt in Retrying(stop=stop_after_attempt(5), wait=wait_fixed(2), reraise=True):
+            with attempt:  # on a busy machine a node may not be up in the time that Ray gives it
+                cluster.add(self._nodes, self._home)
 
     def left_behind(self, runners: list[int]) -> list[str]:
         if cluster.wait_until(lambda: not cluster.workers(self._home) and not cluster.actors(self._home)):

@@ -22,29 +22,32 @@ BYTES_PER_WORKER = 64 * MIB
 
 
 @contextlib.contextmanager
-def started(home: Path, *nodes: dict[str, Any]) -> Iterator[Any]:
+def started(home: Path, *nodes: dict[str, Any], docker: bool = False, **head: Any) -> Iterator[Any]:
     """A cluster with a head that runs nothing, and these nodes, which keep what they are sent in `home`.
 
-    Nobody's Docker daemon is used: cells run as processes.
+    Unless `docker`, nobody's daemon is used: cells run as processes.
     """
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
     try:
-        add(cluster, home, num_cpus=0, include_dashboard=False)
+        add(cluster, home, num_cpus=0, include_dashboard=False, **head)
         for node in nodes:
-            add(cluster, home, **node)
+            add(cluster, home, docker=docker, **node)
         yield cluster
     finally:
         cluster.shutdown()
 
 
-def add(cluster: Any, home: Path, **node: Any) -> Any:
+def add(cluster: Any, home: Path, *, docker: bool = False, **node: Any) -> Any:
+    # The last is for its server for those outside, on a machine that is slow.
     variables = {
         "ATTNMATRIX_HOME": str(home),
-        "DOCKER_HOST": "unix:///there/is/none.sock",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "300",
     }
+    if not docker:
+        variables["DOCKER_HOST"] = "unix:///there/is/none.sock"
     usual = {"num_cpus": 1, "memory": 4096 * MIB, "object_store_memory": 80 * MIB, "env_vars": variables}
     return cluster.add_node(**{**usual, **node})
 

@@ -14,7 +14,7 @@ def main() -> None:
     ray_cluster.connect(address)
     bench = Bench(cluster.engine(), Path(folder))
     bench.watch = lambda event: print("started", flush=True) if isinstance(event, CellStarted) else None
-    bench.do("sleep_with_a_grandchild_in_another_session", timeout_s=500.0)
+    bench.do("sleep_with_a_grandchild", timeout_s=500.0)
 
 
 main()

@@ -64,7 +64,7 @@ def sleep_a_second():
     time.sleep(1)
 
 
-def sleep_with_a_grandchild_in_another_session():
+def sleep_with_a_grandchild():
     subprocess.Popen(SLEEP, start_new_session=True)
     time.sleep(600)
 
@@ -82,7 +82,7 @@ def say_something_for_two_seconds():
         time.sleep(0.1)
 
 
-def leave_a_grandchild_that_holds_the_pipes():
+def leave_a_grandchild():
     subprocess.Popen(SLEEP, start_new_session=True)
 
 
@@ -91,7 +91,7 @@ def kill_the_worker():
     time.sleep(600)
 
 
-def kill_the_worker_with_a_grandchild():
+def kill_it_with_a_grandchild():
     subprocess.Popen(SLEEP, start_new_session=True)
     kill_the_worker()
 
