@@ -78,6 +78,8 @@ def _message(at: Loc, detail: Any, source: Source, grammar: Grammar) -> str:
             return f"{subject} must be more than {context['gt']}, not {value}"
         case "greater_than_equal":
             return f"{subject} must be at least {context['ge']}, not {value}"
+        case "less_than_equal":
+            return f"{subject} must be at most {context['le']}, not {value}"
         case "count_or_load":
             return f"{subject} must be a whole number more than 0, or load, not {_shown(at, value, source)}"
         case "list_type":

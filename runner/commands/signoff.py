@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from runner import output
-from runner.commands.arguments import Json, MatrixFile
+from runner.commands.arguments import Json
 from runner.errors import UsageError
 
 Time = Annotated[
@@ -38,7 +38,10 @@ def signoff(
         Path | None,
         typer.Option("--since", metavar="RUN", help="Say what changed since this run, of the last release."),
     ] = None,
-    matrix_file: MatrixFile = None,
+    matrix_file: Annotated[
+        Path | None,
+        typer.Option("--matrix", metavar="FILE", help="By default, that of the last RUN."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="The bundle; by default under signoff/ in the first RUN."),
@@ -107,7 +110,10 @@ def _time(text: str | None) -> datetime:
         return datetime.now(UTC).replace(microsecond=0)
     try:
         found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)
+        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)
+        if 2000 <= found.year < 3000:
+            return found
+        raise ValueError(text)
     except (ValueError, OverflowError):
         raise UsageError(f"--at {text!r}: write a time such as 2026-11-30T12:00:00Z, or a day") from None
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from runner import __version__, candidates, matrix, results, rundir
 from runner.errors import MachineError, UsageError
-from runner.signoff import html, inputs, markdown, page, policy, record, statement
+from runner.signoff import html, inputs, markdown, page, policy, record, sources, statement
 from runner.signoff.inputs import Inputs, Request
 from runner.signoff.judge import Judgement, judge
+from runner.signoff.tables import Page
 
 SUMS = "SHA256SUMS"
 INPUTS = "inputs"
@@ -44,17 +45,23 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """What follows from the inputs: the decision, and the bytes of each file."""
+    """What follows from the inputs: the decision, the page that says it, and the bytes of each file."""
 
     inputs: Inputs
     judgement: Judgement
+    page: Page
     files: dict[str, bytes]
 
 
-def derive(folder: Path, *, at: datetime | None = None) -> Derived:
-    """Everything of a bundle but its inputs, made from them; UsageError where they contradict each other."""
+def decide(folder: Path, *, at: datetime | None = None) -> tuple[Inputs, Judgement]:
+    """The decision that follows from the inputs, as of another time if one is given."""
     found = inputs.read(folder / INPUTS, at=at)
-    judgement = judge(found.policy, found.runs, found.request.at)
+    return found, judge(found.policy, found.runs, found.request.at)
+
+
+def derive(folder: Path) -> Derived:
+    """Everything of a bundle but its inputs, made from them; UsageError where they contradict each other."""
+    found, judgement = decide(folder)
     made = page.make(found, judgement)
     texts = {
         PAGE: markdown.render(made),
@@ -65,6 +72,7 @@ def derive(folder: Path, *, at: datetime | None = None) -> Derived:
     return Derived(
         inputs=found,
         judgement=judgement,
+        page=made,
         files={name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()},
     )
 
@@ -94,7 +102,7 @@ def create(asked: Asked, out: Path | None) -> tuple[Path, Derived, str]:
 def _request(asked: Asked) -> Request:
     """What is asked for, checked by the files as they are called outside of a bundle, so that messages name those."""
     for run in asked.runs:
-        _check_run(run)
+        sources.check(run)
     chart = matrix.load(asked.matrix or asked.runs[-1] / inputs.MATRIX)
     vllm = asked.vllm or _release(asked.runs)
     chart = inputs.with_candidate(chart, vllm, asked.runs)
@@ -111,15 +119,6 @@ def _request(asked: Asked) -> Request:
         since=_id(asked.since) if asked.since else "",
         url=asked.url,
     )
-
-
-def _check_run(run: Path) -> None:
-    for name in (results.NAME, inputs.PLAN, inputs.MATRIX):
-        if (run / name).is_file():
-            continue
-        unfinished = name == results.NAME and (run / "events.jsonl").exists()
-        remedy = f"`runner resume {run}` finishes it" if unfinished else "name a run directory, such as runs/latest"
-        raise UsageError(f"{run}: has no {name}: {remedy}")
 
 
 def _release(runs: Sequence[Path]) -> str:

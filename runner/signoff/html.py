@@ -24,5 +24,14 @@ def render(page: Page) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["harmless"] = lambda text: one_line(text, LONGEST)
-    environment.tests["a_link"] = lambda text: _LINK.fullmatch(text) is not None
+    environment.filters["shown"] = _shown
     return environment.get_template(TEMPLATE).render(page=page)
+
+
+def _shown(text: str) -> str:
+    """A link where the text is a web address and nothing else; anything else harmless, to be escaped."""
+    import markupsafe
+
+    if _LINK.fullmatch(text) is None:
+        return one_line(text, LONGEST)
+    return markupsafe.Markup('<a href="{0}" rel="noreferrer noopener">{0}</a>').format(text)

@@ -93,8 +93,8 @@ def read(folder: Path, *, at: datetime | None = None) -> Inputs:
         request = _REQUEST.validate_json((folder / REQUEST).read_bytes())
     except (OSError, ValidationError) as error:
         raise UsageError(f"{REQUEST}: cannot be read: {str(error).splitlines()[0]}") from None
-    if request.at.tzinfo is None:
-        raise UsageError(f"{REQUEST}: 'at' has no time zone")
+    if request.at.tzinfo is None or not 2000 <= request.at.year < 3000:
+        raise UsageError(f"{REQUEST}: 'at' is no time of a sign-off, with its time zone")
     request = replace(request, at=(at or request.at).astimezone(UTC))
     folders = [folder / RUNS / str(number) for number, _ in enumerate(request.runs, 1)]
     plain = matrix.load(folder / MATRIX)

@@ -120,7 +120,7 @@ def _attempt(
         return Attempt(run=run, row=row, gap=gaps.EVIDENCE, why=why)
     if why := _age(row.ended_at, asked.max_age_days, at):
         return Attempt(run=run, row=row, gap=gaps.STALE, why=why)
-    for key in {key for evidence, key in wanted if evidence is row.evidence}:
+    for key in (key for evidence, key in wanted if evidence is row.evidence):  # in the order of their names
         value, good = row.environment.get(key, ""), wanted[row.evidence, key]
         if not value or value not in good:
             why = f"{key} is {value or 'not said'}; asked for is {' or '.join(good) or 'one'}"
@@ -170,7 +170,7 @@ def _gaps(asked: Requirement, attempts: Sequence[Attempt], at: datetime) -> Iter
     for verdict in dict.fromkeys(row.verdict for row in speaking if row.verdict not in asked.accept):
         rows = [row for row in speaking if row.verdict is verdict]
         for issue in dict.fromkeys(link for row in rows for link in row.known.split() or [""]):
-            yield Gap(name=verdict.value, detail=_trouble(rows, issue), issue=issue)
+            yield Gap(name=verdict.value, detail=_trouble(rows), issue=issue)
     counting = {_once(one.row) for one in attempts if not one.gap}
     if len(counting) >= asked.green_runs:
         return
@@ -187,9 +187,10 @@ def _once(row: CellResult) -> tuple[str, str, float]:
     return row.ended_at, row.environment.get("machine", ""), row.duration_s
 
 
-def _trouble(rows: Sequence[CellResult], issue: str) -> str:
-    found = ", ".join(sorted({f"{one.buffer} {one.how}" for row in rows for one in row.overflow}))
-    return "; ".join(part for part in (found, issue) if part) or rows[0].reason or rows[0].state.value
+def _trouble(rows: Sequence[CellResult]) -> str:
+    found = sorted({f"{one.buffer} {one.how}" for row in rows for one in row.overflow})
+    evidence = [kind for kind in Evidence if any(row.evidence is kind for row in rows)]
+    return f"{', '.join(found) or rows[0].reason or rows[0].state} ({', '.join(evidence)})"
 
 
 def _waived(gap: Gap, cell: Cell, policy: Policy, today: date) -> Gap:

@@ -37,4 +37,5 @@ def _item(item: Item) -> str:
 
 
 def _given(line: str) -> str:
-    return link(line) if line.startswith(("http://", "https://")) else code(line, LONGEST, in_table=True)
+    linked = link(line) if line.startswith(("http://", "https://")) else ""
+    return linked if linked.startswith("<") else code(line, LONGEST, in_table=True)

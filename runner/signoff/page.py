@@ -1,7 +1,7 @@
 """What a sign-off says to people, as plain tables: the Markdown and the HTML page are two ways to write these down."""
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner.model import CellResult, Evidence, Fault, State, Verdict
@@ -16,11 +16,14 @@ from runner.signoff.tables import Page, Section, given, own
 GROUPS = 40
 """Rows of the table of what is missing; what is beyond is counted."""
 PATTERNS = 6
+DETAILS = 4
+"""Ways in which one known issue shows."""
 
 
 def make(inputs: Inputs, judgement: Judgement) -> Page:
     """The page of a decision."""
-    axes = domain([_bare(one) for one in judgement.cells])
+    every = domain([_bare(one) for one in judgement.cells])
+    axes = {axis: values for axis, values in every.items() if len(values) > 1}  # the others tell no cells apart
     request = inputs.request
     sections = [
         _asked(inputs, judgement),
@@ -49,7 +52,14 @@ def make(inputs: Inputs, judgement: Judgement) -> Page:
 def _summary(judgement: Judgement) -> str:
     shown, waived, not_shown = _counts(judgement.cells)
     required = count(len(judgement.cells), "required result")
-    return f"Of {required}, {shown:,} are shown, {waived:,} are waived and {not_shown:,} are missing."
+    text = f"Of {required}, {shown:,} are shown, {waived:,} are waived and {not_shown:,} are missing"
+    found = Counter(name for one in judgement.cells for name in sorted({gap.name for gap in one.open}))
+    if not found:
+        return f"{text}."
+    kinds = ", ".join(
+        f"{number:,} {name}" for name, number in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+    )
+    return f"{text}: {kinds}{' (some for more than one)' if found.total() > not_shown else ''}."
 
 
 def _counts(cells: Sequence[Judged]) -> tuple[int, int, int]:
@@ -80,9 +90,12 @@ def _asked(inputs: Inputs, judgement: Judgement) -> Section:
 
 def _missing(inputs: Inputs, judgement: Judgement, axes: Domain) -> Section | None:
     groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
+    details: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for one in judgement.cells:
         for gap in one.open:
-            groups[one.requirement.name, gap.name, gap.detail].append(one)
+            key = one.requirement.name, gap.name, gap.issue or gap.detail
+            groups[key].append(one)
+            details[key] |= {gap.detail: None} if gap.issue else {}
     if not groups:
         return None
     largest = sorted(groups.items(), key=lambda item: (_urgency(item[0][1]), -len(item[1])))
@@ -90,12 +103,12 @@ def _missing(inputs: Inputs, judgement: Judgement, axes: Domain) -> Section | No
         (
             given(name),
             own(gap, gaps.MEANING.get(gap, "not accepted")),
-            given(detail),
+            given(found, *list(details[name, gap, found])[:DETAILS]),
             own(f"{len(cells):,}"),
             given(*compact([_bare(one) for one in cells], axes, limit=PATTERNS)),
             given(_remedy(inputs, cells, gap)),
         )
-        for (name, gap, detail), cells in largest[:GROUPS]
+        for (name, gap, found), cells in largest[:GROUPS]
     ]
     left_out = (
         (own(f"{len(groups) - GROUPS:,} smaller groups are in the table below."),) if len(groups) > GROUPS else ()
@@ -265,7 +278,7 @@ def _table(judgement: Judgement) -> Section:
 
 def _standing(gap: Gap) -> str:
     by = f", waived by {gap.waiver.who} until {gap.waiver.until}" if gap.waiver else ""
-    return f"{gap.name}: {gap.detail}{by}"
+    return f"{gap.name}: {gap.detail}{f' ({gap.issue})' if gap.issue else ''}{by}"
 
 
 def _bare(one: Judged) -> CellResult:

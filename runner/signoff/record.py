@@ -3,7 +3,7 @@
 from typing import Any
 
 from runner.signoff.inputs import Inputs
-from runner.signoff.judge import Judged, Judgement
+from runner.signoff.judge import Gap, Judged, Judgement
 from runner.signoff.policy import Waiver
 
 
@@ -62,10 +62,16 @@ def _cell(one: Judged) -> dict[str, Any]:
             }
             for attempt in one.attempts
         ],
-        "gaps": [
-            {"gap": gap.name, "detail": gap.detail, "waived_by": gap.waiver.who if gap.waiver else ""}
-            for gap in one.gaps
-        ],
+        "gaps": [_gap(gap) for gap in one.gaps],
+    }
+
+
+def _gap(gap: Gap) -> dict[str, Any]:
+    return {
+        "gap": gap.name,
+        "detail": gap.detail,
+        "issue": gap.issue,
+        "waived_by": gap.waiver.who if gap.waiver else "",
     }
 
 

@@ -10,7 +10,6 @@ from rich.text import Text
 from runner import output
 from runner.reports import console as consoles
 from runner.reports.text import one_line
-from runner.signoff import page
 from runner.signoff.bundle import PAGE, Derived
 from runner.signoff.judge import Decision
 from runner.signoff.tables import Item, Section
@@ -33,7 +32,7 @@ def exit_code(decision: Decision) -> int:
 
 def show(made: Derived, where: Path, digest: str) -> None:
     """The start of the page, and the digest that names the bundle."""
-    found, decision = page.make(made.inputs, made.judgement), made.judgement.decision
+    found, decision = made.page, made.judgement.decision
     head = Text(
         f"{decision}: vLLM {one_line(made.inputs.request.vllm)} by policy {one_line(made.inputs.request.policy)}"
     )

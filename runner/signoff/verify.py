@@ -108,7 +108,9 @@ def _stale(folder: Path, made: bundle.Derived, now: datetime, max_age_days: int 
         return
     if max_age_days is not None and now - at > timedelta(days=max_age_days):
         yield f"stale: it was made on {at:%Y-%m-%d}, more than {max_age_days} days ago"
-    today = bundle.derive(folder, at=max(at, now)).judgement
+    if made.judgement.decision is Decision.NO_GO:
+        return
+    _, today = bundle.decide(folder, at=max(at, now))
     if _ORDER.index(today.decision) > _ORDER.index(made.judgement.decision):
         yield f"stale: as of {now:%Y-%m-%d} it would be {today.decision}, not {made.judgement.decision} ({_why(today)})"
 

