@@ -28,7 +28,7 @@ COUNTS = frozenset({"spec_k", "chunk"})
 LABEL = r"^[a-z0-9_.]+$"
 """What a label may hold, so that an id is safe in a shell, a file name and the name of a CI job."""
 
-_PRODUCTS = {
+PRODUCTS = {
     "a100": "sm80",
     "a30": "sm80",
     "a10": "sm86",
@@ -51,6 +51,8 @@ _PRODUCTS = {
     "rtx5090": "sm120",
     "gb10": "sm121",
 }
+"""The arch of a GPU that people know by its name."""
+
 # 10.0, 10.0a and 12.0f as in FlashInfer's arch lists, sm_90 and sm90a as nvcc writes them.
 _CAPABILITY = re.compile(r"(?:sm_?)?(?P<major>\d{1,2})(?:\.|(?<=\d))(?P<minor>\d)[af]?")
 
@@ -85,8 +87,8 @@ def in_id(axis: str, value: AxisValue) -> bool:
 
 def arch_alias(word: str) -> str | None:
     """The arch that people also call `word`: `10.0`, `10.0a`, `sm_100` and `b200` are sm100."""
-    if word in _PRODUCTS:
-        return _PRODUCTS[word]
+    if word in PRODUCTS:
+        return PRODUCTS[word]
     if ("." in word or word.startswith("sm")) and (found := _CAPABILITY.fullmatch(word)):
         return f"sm{found['major']}{found['minor']}"
     return None
