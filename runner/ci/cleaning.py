@@ -79,7 +79,10 @@ def make_room(gigabytes: float, say: Say) -> None:
 
 
 def _environments(enough: Callable[[], bool], say: Say) -> None:
-    if venv.ROOT.is_dir():
+    """Those of this folder. What a link leads to is shared with others, who may need it next."""
+    if venv.ROOT.is_dir() and not venv.ROOT.resolve().is_relative_to(Path.cwd().resolve()):
+        say(f"{venv.ROOT}: kept, it leads to {venv.ROOT.resolve()}: clean there")
+    elif venv.ROOT.is_dir():
         inventory.clean_local(tell=say, enough=enough)
 
 

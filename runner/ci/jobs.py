@@ -23,7 +23,7 @@ from runner.plan import Plan
 MOST_JOBS = 32
 """Of one workflow run; GitHub's own limit is 256."""
 CELLS_PER_JOB = 2_000
-"""What a hosted machine of four cores judges in about an hour with room to spare."""
+"""Of a hosted job: minutes for metadata, longer where attention is computed; each installs an environment first."""
 HOSTED = ("ubuntu-24.04",)
 GPU_LABELS = ("self-hosted", "gpu")
 """A machine with a GPU has these labels and the name of its arch, such as sm90."""

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runner.ci.api import JobState
+from runner.ci.api import JobState, Unavailable
 
 POLL_S = 20.0
+FAILURES = 30
+"""In a row, before GitHub's silence is trouble: ten minutes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +34,18 @@ def wait(
 
     The name of a job in a matrix ends with the name that the plan gave it, in parentheses.
     """
-    begun, told = clock(), ""
-    while True:
-        states = {name: _of(name, ask()) for name in names} if names else {}
+    begun, told, failures = clock(), "", 0
+    while names:
+        try:
+            listed, failures = ask(), 0
+        except Unavailable as error:
+            failures += 1
+            if failures > FAILURES:
+                raise
+            tell(f"{error}; asked again in {POLL_S:g} s")
+            sleep(POLL_S)
+            continue
+        states = {name: _of(name, listed) for name in names}
         queued = tuple(name for name, state in states.items() if state is None or _is_queued(state))
         running = tuple(n for n, s in states.items() if n not in queued and s is not None and s.status != "completed")
         late = clock() - begun >= patience_s
@@ -46,6 +57,7 @@ def wait(
             tell(news)
             told = news
         sleep(min(POLL_S, max(0.05, patience_s / 4)))
+    return Waited()
 
 
 def _is_queued(state: JobState) -> bool:

@@ -16,6 +16,7 @@ from runner.ci import admission, api, asking, cleaning, waiting
 from runner.ci.admission import Refused, Rules
 from runner.ci.api import Api, JobState, Machine, Unavailable
 from runner.cli import main
+from runner.engines.local import LocalEngine
 from runner.environments.daemon import Daemon
 from runner.errors import MachineError, UsageError
 from runner.options import RunOptions
@@ -163,6 +164,23 @@ def test_a_job_that_ended_otherwise_than_well_is_red(conclusion: str | None) -> 
     assert (found.red, took) == (("sm90",), 0)
 
 
+def test_github_may_be_silent_for_minutes_but_not_for_ever() -> None:
+    def history(now: float):
+        if 20 < now < 400:
+            raise Unavailable("GitHub does not answer")
+        return [state("sm90", "completed", "success") if now >= 500 else state("sm90", "in_progress")]
+
+    found, took, told = waited(history, names=("sm90",))
+    assert (found, took >= 500) == (waiting.Waited(), True)
+    assert "GitHub does not answer; asked again in 20 s" in told
+
+    def silent(_: float):
+        raise Unavailable("GitHub does not answer")
+
+    with pytest.raises(Unavailable):
+        waited(silent)
+
+
 def test_sm10_is_not_sm100() -> None:
     found, _, _ = waited(lambda _: [state("sm100", "completed", "success")], names=("sm10",), patience_s=1)
     assert found.untaken == ("sm10",)
@@ -306,6 +324,27 @@ def test_environments_go_one_by_one_the_oldest_first_until_there_is_room(
     told: list[str] = []
     with pytest.raises(MachineError, match="nothing of ours is left to remove"):
         cleaning.make_room(75, told.append)
+
+
+def test_environments_that_are_shared_by_a_link_stay(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = environments(alone / "shared/.runner/envs", monkeypatch)
+    mine = alone / "mine"
+    mine.mkdir()
+    (mine / ".runner").symlink_to(alone / "shared/.runner")
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(cleaning, "_free", lambda: 0)
+    told: list[str] = []
+    with pytest.raises(MachineError):
+        cleaning.make_room(1, told.append)
+    assert all(place.is_symlink() for place in places)
+    assert "kept, it leads to" in told[0]
+
+
+def test_what_dead_runs_left_is_ended_and_said(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalEngine, "sweep", lambda _: ["process 7"])
+    told: list[str] = []
+    cleaning.end_left_overs(told.append)
+    assert told == ["process 7: ended, its run is dead"]
 
 
 def test_more_room_than_the_disk_has_is_refused_before_anything_is_removed(
