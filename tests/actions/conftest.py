@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def build(tmp_path: Path) -> Iterator[Build]:
             vars={"GPU_MACHINES": ",".join(sorted({label for m in machines for label in m.labels if "sm" in label}))},
         )
         github.folder.mkdir()
+        for machine in machines:
+            machine.hook = hook(tmp_path)
         server = api_played.served(github)
         github.api_url = server.__enter__()
         stack.append(server)
@@ -100,6 +103,20 @@ def pull_request(action: str = "opened", *, head: str = HEAD, label: str = "", s
 
 
 def gpu_machine(arch: str, *, online: bool = True, **env: str) -> Machine:
-    labels = frozenset({"self-hosted", "gpu", arch})
-    hook = ("--repository", OWN, "--maintainer", "maintainer")
-    return Machine(f"lab-{arch}", labels, online=online, hook=hook, env=env)
+    return Machine(f"lab-{arch}", frozenset({"self-hosted", "gpu", arch}), online=online, env=env)
+
+
+def hook(folder: Path) -> Path:
+    """The script of docs/self-hosted.md, for this repository, with the project that is tested."""
+    page = (PROJECT / "docs/self-hosted.md").read_text()
+    (script,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    python = folder / "python"
+    # -I would find the project that is installed, which is not the one that is tested
+    python.write_text(f'#!/bin/bash\n[[ "$1" == -I ]] && PYTHONPATH={PROJECT} exec {sys.executable} "${{@:2}}"\n')
+    python.chmod(0o755)
+    for old, new in (("/opt/attnmatrix/bin/python", str(python)), ("OWNER/NAME", OWN), ("alice", "maintainer")):
+        assert old in script
+        script = script.replace(old, new)
+    path = folder / "admit.sh"
+    path.write_text(script)
+    return path

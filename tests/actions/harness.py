@@ -32,8 +32,8 @@ class Machine:
     labels: frozenset[str]
     online: bool = True
     hosted: bool = False
-    hook: tuple[str, ...] = ()
-    """Options of `runner ci admit`, where the machine asks it before each job."""
+    hook: Path | None = None
+    """A script that the machine asks before each job."""
     env: dict[str, str] = field(default_factory=dict)
 
 
