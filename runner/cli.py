@@ -11,7 +11,8 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, ci, signoff
+from runner.commands import arguments, bisect, ci, known, signoff
+from runner.commands import history as history_commands
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -21,6 +22,7 @@ from runner.commands.arguments import (
     Json,
     Limit,
     MatrixFile,
+    RunKnownCrashes,
     Seed,
     ShardPart,
     Tier,
@@ -52,6 +54,9 @@ env = typer.Typer(
 )
 app.add_typer(env, name="env")
 ci.add_to(app)
+history_commands.add_to(app)
+bisect.add_to(app)
+known.add_to(app)
 signoff.add_to(app)
 
 
@@ -86,6 +91,7 @@ def run(
     as_json: Json = False,
     seed: Seed = 0,
     no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
+    known_crashes: RunKnownCrashes = False,
     quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
     _version: Version = False,
@@ -115,6 +121,7 @@ def run(
         json=as_json,
         seed=seed,
         known=not no_known,
+        known_crashes=known_crashes,
         verbosity=verbose - quiet,
     )
     from runner import session
@@ -132,6 +139,7 @@ def plan(
     engine: Engine = EngineName.AUTO,
     address: Address = "auto",
     evidence: Evidence = Obtained.BEST,
+    known_crashes: RunKnownCrashes = False,
     as_json: Json = False,
     github: Annotated[
         bool, typer.Option("--github", help="As the jobs of a workflow: JSON for its matrix, one job for each machine.")
@@ -144,12 +152,13 @@ def plan(
     if github:
         ci.show_jobs(arguments.chart(matrix_file, candidate), filters, tier, candidate, machines)
         return
-    from runner import machine
+    from runner import expectations, machine
 
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     on = machine.choose(engine, address)
     output.note(f"engine {on.engine}: {on.why}")
-    made = machine.planned(cells, on, evidence)
+    counting = () if known_crashes else arguments.chart(matrix_file, candidate).known
+    made = machine.planned(cells, on, evidence).skipping(expectations.unwanted(counting, expectations.today()))
     if as_json:
         output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:

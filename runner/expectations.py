@@ -1,44 +1,135 @@
-"""Known issues: what is known and still so is expected; what is known and now passes is a surprise. Pure."""
+"""Known issues: what is known and still so is expected; what is known and now passes is a surprise.
 
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import date
+Pure: the day by which entries expire is given.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 
 from runner.matrix import KnownIssue
-from runner.model import CellResult, Overflow, State, Verdict
+from runner.model import Cell, CellResult, Overflow, State, Verdict
 
-_DEATHS = frozenset({State.CRASH, State.OOM, State.TIMEOUT})
+DEATHS = frozenset({State.CRASH, State.OOM, State.TIMEOUT})
+"""The states of a cell whose process did not end by itself; where one is known, the cell is not run unless asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One bad thing in a cell: a case, or the cell itself, and of a case with overflows each of them."""
+
+    name: str
+    state: State
+    overflow: Overflow | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.overflow.buffer} {self.overflow.how})" if self.overflow else self.name
 
 
 def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> CellResult:
     """The result with its verdict.
 
     `xfail` needs everything bad in the cell to be covered: a new failure never hides behind an old one in it.
-    `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds. All else keeps its
-    state, and the reason says why an entry that speaks of this cell did not count. Without entries (`--no-known`) the
-    verdict is the naked state.
+    `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds. `flaky` is a pass,
+    or trouble that would not be covered otherwise, where an entry tolerates both. All else keeps its state, and the
+    reason says why an entry that speaks of this cell did not count. Without entries (`--no-known`) the verdict is the
+    naked state.
     """
-    naked = replace(result, verdict=Verdict(result.state.value), known="")
+    naked = replace(result, verdict=Verdict(result.state.value), known="", expired="")
     matching = [entry for entry in known if entry.selector.matches(result.axes)]
-    entries = [entry for entry in matching if entry.until is None or today <= entry.until]
+    entries = [entry for entry in matching if not entry.has_expired(result.axes, today)]
+    if result.state is State.SKIPPED:
+        # skipped for another reason, it says nothing of what is known
+        return replace(naked, known=_links(e for e in entries if e.state in DEATHS and e.issue in result.reason))
+    over = [entry for entry in matching if entry not in entries and _still_speaks(entry, result)]
+    naked = replace(naked, expired=_links(over))
     if result.state is State.PASS:
-        if not entries:
-            return naked
-        return _surprise(naked, entries, f"{entries[0].state}, but the cell passes")
+        return _of_a_pass(naked, entries)
     if not result.state.bad:
         return naked
-    uncovered = _uncovered(result, entries)
-    if not uncovered:
-        if result.state is State.OVERFLOW and (gone := _gone(result, entries)):
-            buffers = ", ".join(buffer for _, buffer in gone)
-            return _surprise(naked, [entry for entry, _ in gone], f"overflow in {buffers}, which holds")
-        return replace(naked, verdict=Verdict.XFAIL, known=_links(_holding(result, entries)))
-    if entries and _holding(result, entries):
-        return _note(naked, f"{_links(entries)} does not cover {', '.join(uncovered)}")
-    for entry in matching:
-        if entry.until is not None and today > entry.until and entry.state in _bad(result).values():
-            return _note(naked, f"the known issue {entry.issue} has expired on {entry.until}")
+    missed = uncovered(result, entries)
+    if not missed:
+        return _of_what_is_known(naked, entries)
+    if holding := _holding(result, entries):
+        naked = _note(naked, f"{_links(holding)} does not cover {', '.join(map(str, missed))}")
+    for entry in over[:1]:
+        when = f"on {entry.until}" if isinstance(entry.until, date) else f"after {entry.until}"
+        naked = _note(naked, f"the known issue {entry.issue} has expired {when}")
     return naked
+
+
+def today() -> date:
+    """The day by which known issues expire: in UTC, the same for all machines."""
+    return datetime.now(UTC).date()
+
+
+def unwanted(known: Sequence[KnownIssue], today: date) -> Callable[[Cell], str]:
+    """Says why a cell is better not run: it is known to take its process down; empty where nothing like it is known."""
+    deaths = [entry for entry in known if entry.state in DEATHS]
+
+    def why(cell: Cell) -> str:
+        for entry in deaths:
+            if entry.selector.matches(cell.axes) and not entry.has_expired(cell.axes, today):
+                return f"{entry.state} is known here ({entry.issue}): not run without --run-known-crashes"
+        return ""
+
+    return why
+
+
+def uncovered(result: CellResult, entries: Sequence[KnownIssue]) -> list[Trouble]:
+    """What is bad in a cell and explained by none of these entries, which all speak of it."""
+    return [trouble for trouble in troubles(result) if not any(explains(entry, trouble) for entry in entries)]
+
+
+def troubles(result: CellResult) -> list[Trouble]:
+    """What is bad in a cell; what did not run because the process had died before is a consequence."""
+    bad = {
+        case.name: (case.state, case.overflow)
+        for case in result.cases
+        if case.state.bad and not (case.state is State.NOT_RUN and result.state in DEATHS)
+    }
+    if result.state.bad and result.state not in (state for state, _ in bad.values()):
+        bad = {"the cell": (result.state, result.overflow), **bad}
+    return [
+        Trouble(name, state, overflow)
+        for name, (state, overflows) in bad.items()
+        for overflow in (overflows if state is State.OVERFLOW and overflows else (None,))
+    ]
+
+
+def explains(entry: KnownIssue, trouble: Trouble) -> bool:
+    """Whether this trouble is what the entry, which speaks of its cell, expects."""
+    if entry.state is not trouble.state:
+        return False
+    if trouble.overflow is None:
+        return not entry.buffer and not entry.how
+    return _covers(entry, trouble.overflow)
+
+
+def gone(entry: KnownIssue, result: CellResult) -> tuple[str, ...]:
+    """The buffers that an entry names and that did not overflow in a cell that it speaks of."""
+    return tuple(
+        buffer
+        for buffer in entry.buffer
+        if not any(one.buffer == buffer and _covers(entry, one) for one in result.overflow)
+    )
+
+
+def _of_a_pass(naked: CellResult, entries: Sequence[KnownIssue]) -> CellResult:
+    if stable := [entry for entry in entries if not entry.flaky]:
+        return _surprise(naked, stable, f"{stable[0].state}, but the cell passes")
+    return replace(naked, verdict=Verdict.FLAKY, known=_links(entries)) if entries else naked
+
+
+def _of_what_is_known(naked: CellResult, entries: Sequence[KnownIssue]) -> CellResult:
+    """Everything bad is covered: by stable entries, or else by flaky ones too."""
+    stable = [entry for entry in entries if not entry.flaky]
+    if naked.state is State.OVERFLOW and (missing := [entry for entry in stable if gone(entry, naked)]):
+        buffers = ", ".join(dict.fromkeys(buffer for entry in missing for buffer in gone(entry, naked)))
+        return _surprise(naked, missing, f"overflow in {buffers}, which holds")
+    flaky = bool(uncovered(naked, stable))
+    links = _links(_holding(naked, entries if flaky else stable))
+    return replace(naked, verdict=Verdict.FLAKY if flaky else Verdict.XFAIL, known=links)
 
 
 def _surprise(naked: CellResult, entries: Sequence[KnownIssue], what: str) -> CellResult:
@@ -48,14 +139,11 @@ def _surprise(naked: CellResult, entries: Sequence[KnownIssue], what: str) -> Ce
     )
 
 
-def _bad(result: CellResult) -> dict[str, State]:
-    """What is bad in a cell, by name; what did not run because the process had died before is a consequence."""
-    bad = {
-        case.name: case.state
-        for case in result.cases
-        if case.state.bad and not (case.state is State.NOT_RUN and result.state in _DEATHS)
-    }
-    return bad if result.state in bad.values() else {"the cell": result.state, **bad}
+def _still_speaks(entry: KnownIssue, result: CellResult) -> bool:
+    """Whether somebody should hear that this entry has expired. A pass in a release behind its last one is its end."""
+    if result.state is State.PASS:
+        return isinstance(entry.until, date)
+    return entry.state in {trouble.state for trouble in troubles(result)}
 
 
 def _covers(entry: KnownIssue, overflow: Overflow) -> bool:
@@ -64,42 +152,10 @@ def _covers(entry: KnownIssue, overflow: Overflow) -> bool:
 
 def _holding(result: CellResult, entries: Sequence[KnownIssue]) -> list[KnownIssue]:
     """The entries that explain something in this cell."""
-    states = set(_bad(result).values())
-    return [
-        entry
-        for entry in entries
-        if entry.state in states and (not result.overflow or any(_covers(entry, one) for one in result.overflow))
-    ]
+    return [entry for entry in entries if any(explains(entry, trouble) for trouble in troubles(result))]
 
 
-def _uncovered(result: CellResult, entries: Sequence[KnownIssue]) -> list[str]:
-    """The names of what is bad and no entry explains; each overflow of a case must be covered."""
-    shown = {case.name: case.overflow for case in result.cases} | {"the cell": result.overflow}
-    names = []
-    for name, state in _bad(result).items():
-        fitting = [entry for entry in entries if entry.state is state]
-        if state is State.OVERFLOW and shown[name]:
-            names += [
-                f"{name} ({one.buffer} {one.how})"
-                for one in shown[name]
-                if not any(_covers(entry, one) for entry in fitting)
-            ]
-        elif not any(not entry.buffer and not entry.how for entry in fitting):
-            names.append(name)
-    return names
-
-
-def _gone(result: CellResult, entries: Sequence[KnownIssue]) -> list[tuple[KnownIssue, str]]:
-    """The entries that name a buffer, and the buffer, where it did not overflow."""
-    return [
-        (entry, buffer)
-        for entry in entries
-        for buffer in entry.buffer
-        if not any(one.buffer == buffer and _covers(entry, one) for one in result.overflow)
-    ]
-
-
-def _links(entries: Sequence[KnownIssue]) -> str:
+def _links(entries: Iterable[KnownIssue]) -> str:
     return " ".join(dict.fromkeys(entry.issue for entry in entries))
 
 

@@ -48,8 +48,20 @@ class KnownIssue:
     because: str
     buffer: tuple[str, ...] = ()
     how: tuple[How, ...] = ()
-    until: date | None = None
-    """The last day on which the entry counts."""
+    owner: str = ""
+    """Who sees to it that the entry goes; empty where nobody is named."""
+    until: date | str | None = None
+    """The last day on which the entry counts, or the last release for whose cells it does."""
+    after: frozenset[AxisValue] = frozenset()
+    """The releases behind `until`, where that is a release, in the order of the vllm axis."""
+    flaky: bool = False
+    """Whether a pass is no surprise."""
+
+    def has_expired(self, axes: Mapping[str, AxisValue], today: date) -> bool:
+        """Whether the entry does not count any more for this cell, of those that it speaks of."""
+        if isinstance(self.until, date):
+            return today > self.until
+        return axes.get("vllm") in self.after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +80,12 @@ class Matrix:
 
 def load(path: Path) -> Matrix:
     """Read and check a matrix; UsageError where there is no file, MatrixError with all mistakes in it."""
-    name = str(path)
-    source = yaml_source.parse(yaml_source.read(path, "matrix", "--matrix FILE, or run where a matrix.yaml is"), name)
+    return read(text_of(path), str(path))
+
+
+def read(text: str, name: str, *, idle: bool = False) -> Matrix:
+    """The matrix that a text holds, which messages call `name`; `idle` lets known issues speak of what is not there."""
+    source = yaml_source.parse(text, name)
     document = None
     try:
         document = Document.model_validate(source.data)
@@ -79,7 +95,10 @@ def load(path: Path) -> Matrix:
     defaults = matrix_checks.defaults_of(source, axes)
     matrix_checks.check(source, axes, defaults)
     excluded = matrix_checks.selectors(source, axes, "rules", "exclude")
-    known = matrix_checks.selectors(source, axes, "known", "where")
+    known = matrix_checks.selectors(source, axes, "known", "where", idle=idle)
+    if not idle:
+        matrix_checks.speaks_of_cells(source, axes, excluded, known)
+    after = matrix_checks.after(source, axes, known)
     if source.mistakes or document is None:
         raise MatrixError(name, source.mistakes)
     return Matrix(
@@ -99,9 +118,17 @@ def load(path: Path) -> Matrix:
                 how=tuple(k.how),
                 issue=k.issue,
                 because=k.because,
+                owner=k.owner or "",
                 until=k.until,
+                after=later,
+                flaky=k.flaky,
             )
-            for s, k in zip(known, document.known, strict=True)
+            for s, k, later in zip(known, document.known, after, strict=True)
         ),
         tiers={key: tuple(value) for key, value in document.tiers.items()},
     )
+
+
+def text_of(path: Path) -> str:
+    """The text of the file; UsageError where it cannot be read, MatrixError where it is no text."""
+    return yaml_source.read(path, "matrix", "--matrix FILE, or run where a matrix.yaml is")

@@ -2,14 +2,15 @@
 
 import math
 import re
+from datetime import date
 from typing import Any
 
-from runner import filters
+from runner import filters, regions
 from runner.axes import AXES, COUNTS, NEUTRAL, AxisValues, label
 from runner.conditions import OPERATORS, ORDERED, Condition, Selector, restricted
 from runner.errors import RunnerError
 from runner.matrix_document import PRODUCT_STATES, on_off
-from runner.matrix_messages import place_name
+from runner.matrix_messages import END, place_name
 from runner.model import AxisValue
 from runner.nearest import hint, quoted
 from runner.yaml_source import Loc, Source, kind
@@ -98,8 +99,11 @@ def _references(source: Source, axes: AxisValues) -> None:
             source.mistake(("axes", axis, i), f"{what}: {remedy} under {section!r}{hint(value, defined)}", usable=True)
 
 
-def selectors(source: Source, axes: AxisValues, section: str, field: str) -> list[Selector]:
-    """The selectors of all rules or all known issues, in order; mistakes are noted in the source."""
+def selectors(source: Source, axes: AxisValues, section: str, field: str, *, idle: bool = False) -> list[Selector]:
+    """The selectors of all rules or all known issues, in order; mistakes are noted in the source.
+
+    `idle` lets values stand that an axis does not have (any more).
+    """
     found = []
     for i, _ in enumerate(source.items(section)):
         at = (section, i, field)
@@ -109,19 +113,69 @@ def selectors(source: Source, axes: AxisValues, section: str, field: str) -> lis
         conditions = {}
         for axis, raw in wanted.items():
             if axis in axes and not source.is_broken(("axes", axis)) and not source.is_broken((*at, axis)):
-                conditions[axis] = _condition(source, (*at, axis), axis, raw, axes[axis])
+                conditions[axis] = _condition(source, (*at, axis), axis, raw, axes[axis], idle=idle)
         found.append(Selector(conditions))
     return found
 
 
-def _condition(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> Condition:
+def speaks_of_cells(source: Source, axes: AxisValues, rules: list[Selector], known: list[Selector]) -> None:
+    """A known issue that matches no cell is a mistake: it hides nothing and will never be seen again."""
+    if source.is_broken(("axes",)):
+        return
+    usable = {i + 1: rule for i, rule in enumerate(rules) if not source.is_broken(("rules", i))}
+    for i, selector in enumerate(known):
+        at: Loc = ("known", i, "where")
+        if source.is_broken(at):
+            continue
+        region = regions.of(selector, axes)
+        if empty := [axis for axis, values in region.items() if not values]:
+            wanted = quoted(source.mapping(*at)[empty[0]])
+            message = f"{place_name(at[:2])} matches no cell: no value of axis {quoted(empty[0])} is {wanted}"
+            source.mistake((*at, empty[0]), message)
+        elif next(regions.left(region, list(usable.values())), None) is None:
+            by = [number for number, rule in usable.items() if next(regions.left(region, [rule]), None) is None]
+            name = f"rule {by[0]} excludes" if by else "rules exclude"
+            source.mistake(at, f"{place_name(at[:2])} matches no cell: {name} all that it speaks of")
+
+
+def after(source: Source, axes: AxisValues, known: list[Selector]) -> list[frozenset[AxisValue]]:
+    """For each known issue whose `until` is a release, the releases behind it on the axis; for others none."""
+    found: list[frozenset[AxisValue]] = []
+    releases = axes.get("vllm", ())
+    for i, entry in enumerate(source.items("known")):
+        at, until = ("known", i, "until"), entry.get("until") if isinstance(entry, dict) else None
+        later: frozenset[AxisValue] = frozenset()
+        if isinstance(until, str) and not _is_date(until) and not source.is_broken(at):
+            if until in releases:
+                later = frozenset(releases[releases.index(until) + 1 :])
+                spoken_of = regions.of(known[i], axes)["vllm"]
+                if spoken_of and later.issuperset(spoken_of):
+                    source.mistake(at, f"{place_name(at)} is {until}, before all releases that the entry speaks of")
+            elif not source.is_broken(("axes", "vllm")):
+                source.mistake(at, f"{place_name(at)} must be {END}, not {quoted(until)}{hint(until, releases)}")
+        found.append(later)
+    return found
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _condition(
+    source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...], *, idle: bool = False
+) -> Condition:
     if isinstance(raw, list):
         if not raw:
             source.mistake(at, f"axis {quoted(axis)} has an empty list in {place_name(at[:2])}")
-        return Condition("=", tuple(_value(source, (*at, i), axis, item, values) for i, item in enumerate(raw)))
+        return Condition(
+            "=", tuple(_value(source, (*at, i), axis, item, values, idle=idle) for i, item in enumerate(raw))
+        )
     comparison = _COMPARISON.fullmatch(raw) if isinstance(raw, str) else None
     if comparison is None:
-        return Condition("=", (_value(source, at, axis, raw, values),))
+        return Condition("=", (_value(source, at, axis, raw, values, idle=idle),))
     op, text = comparison.groups()
     op = "=" if op == "==" else op
     if op in ORDERED and axis not in COUNTS:
@@ -131,10 +185,12 @@ def _condition(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisV
         if axis in COUNTS and isinstance(number, str):
             source.mistake(at, f"{quoted(raw)} in {place_name(at[:2])} does not compare with a whole number")
         return Condition(op, (number,))
-    return Condition(op, (_value(source, at, axis, number, values),))
+    return Condition(op, (_value(source, at, axis, number, values, idle=idle),))
 
 
-def _value(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...]) -> AxisValue:
+def _value(
+    source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue, ...], *, idle: bool = False
+) -> AxisValue:
     """One value that a selector names, which must be one of the axis."""
     where = place_name(at[:2])
     value = on_off(raw) if axis == "hybrid" else raw
@@ -147,6 +203,8 @@ def _value(source: Source, at: Loc, axis: str, raw: Any, values: tuple[AxisValue
             source.mistake(at, f'a value of axis {quoted(axis)} in {where} is a string: quote it, "{value}"')
         elif isinstance(value, str) and axis in COUNTS and value in map(str, values):
             source.mistake(at, f"axis {quoted(axis)} takes whole numbers: write {value} without quotes")
+        elif idle:
+            return value
         else:
             source.mistake(at, f"axis {quoted(axis)} has no value {quoted(value)}, in {where}{hint(value, values)}")
         return ""

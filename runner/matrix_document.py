@@ -17,8 +17,16 @@ def on_off(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
-def _date(value: object) -> object:
-    return date.fromisoformat(value) if isinstance(value, str) else value
+def _end(value: object) -> date | str:
+    """A day, or a word that may be a release: whether it is one is checked against the axis, in matrix_checks.py."""
+    if not isinstance(value, str) or not value:
+        raise PydanticCustomError("end", "must be a date or a release")
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        if "-" in value:  # no label has it
+            raise
+        return value
 
 
 def _count_or_load(value: object) -> object:
@@ -40,7 +48,12 @@ OfLoad = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"const": "load"}]}),
 ]
 """A number of its own, or what the load says."""
-Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
+End = Annotated[
+    date | str,
+    PlainValidator(_end),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "pattern": LABEL}]}),
+]
+"""The last day, or the last release."""
 
 _HOW = {"enum": [how.value for how in How]}
 Hows = Annotated[
@@ -174,7 +187,11 @@ class Known(_Strict):
     how: Hows = Field(default=[], description="For overflow: only one that showed in one of these ways.")
     issue: Annotated[str, Field(pattern=ISSUE)] = Field(description="The link to the issue, or a page under docs/.")
     because: Text
-    until: Day | None = Field(default=None, description="The last day on which the entry counts, as 2027-01-31.")
+    owner: Text | None = Field(default=None, description="Who sees to it that the entry goes.")
+    until: End | None = Field(
+        default=None, description="The last day on which the entry counts, as 2027-01-31, or the last release, quoted."
+    )
+    flaky: bool = Field(default=False, description="The cells may pass as well: such a cell is `flaky` either way.")
 
 
 class Document(_Strict):

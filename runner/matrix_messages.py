@@ -12,6 +12,7 @@ from runner.matrix_document import PACKAGE, Axes, Deployment, Document, Environm
 from runner.nearest import did_you_mean, hint, nearest, quoted
 from runner.yaml_source import Loc, Source, kind
 
+END = "a date such as 2027-01-31 or a release of axis 'vllm'"
 _ENTRIES = {"loads": "load", "environments": "environment", "rules": "rule", "known": "known issue", "tiers": "tier"}
 
 
@@ -84,6 +85,8 @@ def _message(at: Loc, detail: Any, source: Source, grammar: Grammar) -> str:
             return f"{subject} must be a whole number more than 0, or load, not {_shown(at, value, source)}"
         case "list_type":
             return f"{subject} must be a list, not {kind(value)}: write it as [...]"
+        case "bool_type":
+            return f"{subject} must be true or false, not {_shown(at, value, source)}"
         case "dict_type" | "model_type" if not at and value is None:
             return "the file is empty"
         case "dict_type" | "model_type" if not at:
@@ -107,7 +110,9 @@ def _message(at: Loc, detail: Any, source: Source, grammar: Grammar) -> str:
         case "literal_error" | "enum":
             near = did_you_mean(value, re.findall(r"'(\w+)'", context["expected"]))
             return f"{subject} must be {context['expected']}, not {_shown(at, value, source)}{near}"
-        case "date_type" | "value_error":
+        case "end":
+            return f"{subject} must be {END}, not {_shown(at, value, source)}"
+        case "value_error":
             return f"{subject} must be a date such as 2027-01-31, not {_shown(at, value, source)}"
         case _:
             return f"{subject}: {detail['msg']}"

@@ -266,6 +266,8 @@ class CellResult:
     repro: str = ""
     known: str = ""
     """The link of the known issue that explains this verdict; empty where none does."""
+    expired: str = ""
+    """The links of known issues that speak of this cell and do not count any more; empty where there is none."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What the names in ENVIRONMENT say; empty strings where there is nothing to say."""
     resolved: Mapping[str, Any] = field(default_factory=dict)

@@ -73,6 +73,8 @@ class RunOptions:
     """Whether a cell that no device served is trouble with the machine."""
     known: bool = True
     """Whether the known issues of the matrix count."""
+    known_crashes: bool = False
+    """Whether cells run that are known to crash, to use up the memory or to hang."""
     verbosity: int = 0
     """-1 and less: only the end; 0: progress; 1 and more: each case."""
 

@@ -1,7 +1,7 @@
 """What a run would do: each cell with the evidence it will give, grouped into orders for workers."""
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -65,8 +65,13 @@ class Plan:
 
     @property
     def skipped(self) -> tuple[Planned, ...]:
-        """The cells that were asked for and cannot be run here."""
+        """The cells that were asked for and cannot be run here, or are better not run."""
         return tuple(one for one in self.planned if one.skipped)
+
+    def skipping(self, why: Callable[[Cell], str]) -> "Plan":
+        """The same, less the cells for which there is a reason not to run them."""
+        planned = (replace(one, skipped=why(one.cell)) if one.runs else one for one in self.planned)
+        return replace(self, planned=tuple(planned))
 
 
 def make_plan(cells: Iterable[Cell], *, device_archs: frozenset[str], seed: int = 0, device_only: str = "") -> Plan:

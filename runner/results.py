@@ -133,7 +133,7 @@ def schema_text() -> str:
     return json.dumps(schema(), indent=1) + "\n"
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, *, remedy: str = "make room, or give --out DIR") -> None:
     """The file is either the old one or the new one, whole: a reader or a kill in between sees no half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def write_atomically(path: Path, text: str) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror}): make room, or give --out DIR") from None
+        raise MachineError(f"{path}: cannot be written ({error.strerror}): {remedy}") from None
 
 
 def _smallest(overflows: Iterable[Overflow]) -> tuple[Overflow, ...]:

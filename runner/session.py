@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from runner import (
     __version__,
     candidates,
     dispatch,
+    expectations,
     journal,
     matrix,
     outcome,
@@ -23,6 +23,7 @@ from runner import (
 )
 from runner import plan as planning
 from runner.engines.base import Engine
+from runner.history import index
 from runner.logs import LogStore
 from runner.machine import choose, default_jobs, facts_of, open_engine, planned
 from runner.model import (
@@ -52,14 +53,20 @@ Judge = Callable[[Sequence[planning.Planned], Iterable[CellOutcome]], tuple[Cell
 """Results of planned cells from raw outcomes, known issues applied."""
 
 
-def run(options: RunOptions) -> int:
-    """Run what was asked and say how it went."""
+Show = Callable[..., None]
+"""Tells how a run went, as `_show` does."""
+
+
+def run(options: RunOptions, *, show: Show | None = None) -> int:
+    """Run what was asked and say how it went, or have `show` say it."""
     chart = candidates.joined(matrix.load(options.matrix), options.candidates)
     cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = planned(cells, on, options.evidence, options.seed)
+    counting = chart.known if options.known and not options.known_crashes else ()
+    skip = expectations.unwanted(counting, expectations.today())
+    plan = planned(cells, on, options.evidence, options.seed).skipping(skip)
     directory = rundir.create(options.out)
     chart = candidates.keep(chart, directory.path)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
@@ -69,7 +76,7 @@ def run(options: RunOptions) -> int:
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))
     rundir.keep(directory, options)  # last: a directory that has it can be gone on with
     rundir.link_latest(directory)
-    return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
+    return _carry_out(_Run(options, chart, on, plan, directory, display, judge, show or _show))
 
 
 def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int, limit_s: float | None = None) -> int:
@@ -87,7 +94,7 @@ def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int,
     plan = replace(planning.from_json((run_directory / PLAN).read_bytes()), seed=options.seed)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
     directory = rundir.RunDirectory(asked.run_id, run_directory)
-    return _carry_out(_Run(options, chart, on, plan, directory, display, judge))
+    return _carry_out(_Run(options, chart, on, plan, directory, display, judge, _show))
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,7 @@ class _Run:
     directory: rundir.RunDirectory
     display: progress.Display
     judge: Judge
+    show: Show
 
 
 def _carry_out(run: _Run) -> int:
@@ -127,9 +135,10 @@ def _carry_out(run: _Run) -> int:
             lacking=_lacking(path, rows),
         )
         files.write(path, rows, exit_code=code, title=run.directory.run_id)
-    _show(rows, code, path, as_json=options.json)
-    if stop.requested:
+    run.show(rows, code, path, as_json=options.json)
+    if stop.requested and run.show is _show:  # whoever else shows it says how to go on
         output.note(f"to go on: runner resume {shlex.quote(str(path))}")
+    index.remember(path, rows, run.display.note)
     return code
 
 
@@ -143,7 +152,7 @@ def _last(path: Path) -> dict[str, CellOutcome]:
 
 def report(run_directory: Path, *, json: bool) -> int:
     """Show a run again and write its reports anew."""
-    rows = read(run_directory)
+    rows = read_run(run_directory)
     code = outcome.exit_code((row.verdict for row in rows), lacking=_lacking(run_directory, rows))
     if run_directory.is_dir():
         files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
@@ -155,26 +164,39 @@ def _lacking(run_directory: Path, rows: Sequence[CellResult]) -> bool:
     """Whether the run was to have devices, and cells were skipped for want of one."""
     if not (run_directory / rundir.ASKED).exists() or not rundir.asked(run_directory).options.require_device:
         return False
-    return any(row.state is State.SKIPPED and not row.cases for row in rows)
+    return any(row.state is State.SKIPPED and not row.cases and not row.known for row in rows)
 
 
 def overflows(run_directories: Sequence[Path]) -> int:
     """Print the tables of which overflow exists where; of a cell in several runs, the last one counts."""
-    rows = {row.id: row for directory in run_directories for row in read(directory)}
+    rows = {row.id: row for directory in run_directories for row in read_run(directory)}
     output.emit(overflow_tables.render(tuple(rows.values())).rstrip())
     return 0
 
 
-def read(run_directory: Path) -> Sequence[CellResult]:
+def read_run(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run: from their file, or where it was killed from its journal."""
     if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
         return results.read(run_directory)
+    return judged(run_directory)
+
+
+def judged(run_directory: Path) -> Sequence[CellResult]:
+    """The results of a run made anew from its journal; the known issues count as of today."""
     plan = planning.from_json((run_directory / PLAN).read_bytes())
-    started = next((e for e in journal.read(run_directory / EVENTS) if isinstance(e, RunStarted)), None)
-    naked = started is not None and "--no-known" in started.argv
+    asked = _asked(run_directory)
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
-    judge = _judge(chart, default_matrix(), known=not naked)
+    judge = _judge(chart, asked.matrix, known=asked.known, seed=asked.seed)
     return judge(plan.planned, _last(run_directory).values())
+
+
+def _asked(run_directory: Path) -> RunOptions:
+    """What the run was asked for; of one from before that was kept, what its journal says of it."""
+    if (run_directory / rundir.ASKED).exists():
+        return rundir.asked(run_directory).options
+    events = journal.read(run_directory / EVENTS)
+    naked = any(isinstance(event, RunStarted) and "--no-known" in event.argv for event in events)
+    return RunOptions(matrix=default_matrix(), known=not naked)
 
 
 class _Watch:
@@ -241,7 +263,7 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"
 
-    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=datetime.now(UTC).date())
+    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=expectations.today())
 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:

@@ -75,6 +75,12 @@ Limit = Annotated[
         help="For the run: the cells in flight finish then, and `runner resume` goes on.",
     ),
 ]
+RunKnownCrashes = Annotated[
+    bool,
+    typer.Option(
+        "--run-known-crashes", help="Run those cells too that are known to crash, to use up the memory or to hang."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random batches.")]
 
 

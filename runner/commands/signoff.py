@@ -74,6 +74,10 @@ def verify(
     digest: Annotated[
         str, typer.Option("--digest", metavar="sha256:HEX", help="Of the bundle, from where you trust it.")
     ] = "",
+    vllm: Annotated[str, typer.Option("--vllm", metavar="RELEASE", help="What it must be about.")] = "",
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="NAME|FILE", help="What it must have been decided by, byte for byte.")
+    ] = "",
     max_age: Annotated[
         int | None, typer.Option("--max-age", metavar="DAYS", min=1, max=3650, help="Older is stale.")
     ] = None,
@@ -84,16 +88,22 @@ def verify(
 
     Exit code 0 where it holds and says GO or GO WITH WAIVERS, else 1.
     """
+    from runner.signoff import policy as policies
     from runner.signoff import terminal
     from runner.signoff import verify as checks
 
-    found = checks.verify(folder, now=_time(at), digest=_digest(digest), max_age_days=max_age)
+    rules = policies.find(policy) if policy else None
+    if rules and not rules.is_file():
+        raise UsageError(f"{rules}: no such file: give --policy NAME, or a file")
+    expected = checks.Expected(digest=_digest(digest), vllm=vllm, policy=rules, max_age_days=max_age)
+    found = checks.verify(folder, now=_time(at), expected=expected)
     if as_json:
         output.emit(
             json.dumps(
                 {
                     "holds": not found.findings,
                     "decision": found.decision,
+                    "about": found.about,
                     "digest": found.digest,
                     "findings": found.findings,
                 }

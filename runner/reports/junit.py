@@ -51,11 +51,14 @@ def _case(result: CellResult) -> TestCase:
 def _message(result: CellResult) -> str:
     if result.verdict is Verdict.XFAIL:
         return f"known, {result.state}: {result.known}"
+    if result.verdict is Verdict.FLAKY:
+        return f"known to come and go, {result.state}: {result.known}"
     return result.reason or result.verdict.value
 
 
 def _properties(result: CellResult) -> dict[str, str]:
     found = {"evidence": result.evidence.value, "state": result.state.value, "known": result.known}
+    found["expired"] = result.expired
     found |= {f"environment.{key}": value for key, value in result.environment.items()}
     return {key: value for key, value in found.items() if value}
 

@@ -70,6 +70,22 @@ def reasons(results: Sequence[CellResult], *, limit: int = 6) -> list[Reason]:
     return lines
 
 
+def expired_lines(results: Sequence[CellResult], *, limit: int = 10) -> list[str]:
+    """A line for each known issue that has expired, and what of the cells it spoke of; most cells first."""
+    bad: Counter[str] = Counter()
+    cells: Counter[str] = Counter()
+    for result in results:
+        links = result.expired.split()
+        cells.update(links)
+        bad.update(links if result.state.bad else ())
+    lines = [
+        f"expired: {one_line(link)}: {count(n, 'cell')} it spoke of, {bad[link]:,} bad and {n - bad[link]:,} passing: "
+        + ("decide anew (`runner known update`)" if bad[link] else "take it out (`runner known prune`)")
+        for link, n in cells.most_common()
+    ]
+    return lines[:limit] + ([f"expired: {len(lines) - limit:,} more known issues"] if lines[limit:] else [])
+
+
 def exit_line(code: int) -> str:
     return f"exit {code}: {EXIT_MEANING.get(code, 'see the message above')}"
 

@@ -52,6 +52,8 @@ def show(
         chosen = [group for group in found if group.expected is expected]
         _groups(console, chosen, axes, expected=expected, limit=limit)
     _reasons(console, results)
+    for line in summary.expired_lines(results):
+        console.print(Text(line, style="bold red"), soft_wrap=True)
     console.print(Text(summary.totals_line(results), style="bold"))
     if where:
         console.print(Text(f"results in {one_line(where)}"), soft_wrap=True)

@@ -190,7 +190,8 @@ def _once(row: CellResult) -> tuple[str, str, float]:
 def _trouble(rows: Sequence[CellResult]) -> str:
     found = sorted({f"{one.buffer} {one.how}" for row in rows for one in row.overflow})
     evidence = [kind for kind in Evidence if any(row.evidence is kind for row in rows)]
-    return f"{', '.join(found) or rows[0].reason or rows[0].state} ({', '.join(evidence)})"
+    expired = dict.fromkeys(f"; known as {row.expired}, which has expired" for row in rows if row.expired)
+    return f"{', '.join(found) or rows[0].reason or rows[0].state} ({', '.join(evidence)}){''.join(expired)}"
 
 
 def _waived(gap: Gap, cell: Cell, policy: Policy, today: date) -> Gap:

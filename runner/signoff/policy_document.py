@@ -1,16 +1,21 @@
 """What a policy, and a file of waivers, may hold: pydantic models that check the shape."""
 
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from runner.matrix_document import ISSUE, Count, Day, Text
+from runner.matrix_document import ISSUE, Count, Text
 from runner.model import Evidence, Verdict
 from runner.nearest import hint, quoted
 from runner.signoff import gaps
 
 SAME = "same"
+
+
+def _date(value: object) -> object:
+    return date.fromisoformat(value) if isinstance(value, str) else value
 
 
 def _listed(value: object) -> object:
@@ -33,6 +38,7 @@ EnvironmentKey = Literal[
 ]
 
 
+Day = Annotated[date, BeforeValidator(_date)]
 Days = Annotated[int, Field(gt=0, le=3650)]
 
 

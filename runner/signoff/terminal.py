@@ -80,7 +80,7 @@ def show_verified(found: Verified, folder: Path) -> None:
             _copied(console, *(f"  {one_line(finding, 1000)}" for finding in found.findings))
         else:
             style = STYLES[Decision(found.decision)]
-            console.print(Text.assemble("holds, and says ", (found.decision, style)))
+            console.print(Text.assemble("holds, and says ", (found.decision, style), f": {one_line(found.about)}"))
         if found.digest:
             _copied(console, found.digest)
     output.emit(captured.get().rstrip("\n"))

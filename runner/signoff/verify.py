@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from runner import __version__
-from runner.errors import RunnerError, UsageError
-from runner.signoff import bundle
+from runner.errors import MachineError, RunnerError, UsageError
+from runner.signoff import bundle, inputs
 from runner.signoff.judge import CLOCKS_DIFFER, Decision, Judgement
 
 _ORDER = (Decision.GO, Decision.WITH_WAIVERS, Decision.NO_GO)
@@ -21,29 +21,70 @@ class Verified:
     findings: tuple[str, ...]
     decision: str
     digest: str
+    about: str = ""
+    """Which vLLM by which policy, empty where that cannot be said."""
 
 
-def verify(folder: Path, *, now: datetime, digest: str = "", max_age_days: int | None = None) -> Verified:
-    """Check a bundle; UsageError where there is none."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """What whoever verifies knows of a bundle from elsewhere; empty where nothing is expected."""
+
+    digest: str = ""
+    vllm: str = ""
+    policy: Path | None = None
+    """The file that the decision must have been made by, byte for byte."""
+    max_age_days: int | None = None
+
+
+NOTHING = Expected()
+
+
+def verify(folder: Path, *, now: datetime, expected: Expected = NOTHING) -> Verified:
+    """Check a bundle; UsageError where there is none, MachineError where it cannot be read."""
     if not folder.is_dir() or not ((folder / bundle.SUMS).exists() or (folder / bundle.INPUTS).exists()):
         raise UsageError(f"{folder}: is no bundle: name the directory that `runner signoff` wrote")
-    found = [*_odd(folder)]
-    if found:
+    try:
+        return _verify(folder, now, expected)
+    except OSError as error:
+        raise MachineError(f"{error.filename}: cannot be read ({error.strerror}): verify where it can") from None
+
+
+def _verify(folder: Path, now: datetime, expected: Expected) -> Verified:
+    if found := [*_odd(folder)]:
         return Verified(findings=tuple(found), decision="", digest="")
     sums, there = _bytes(folder / bundle.SUMS), bundle.digests(folder)
-    own_digest = f"sha256:{hashlib.sha256(sums).hexdigest()}"
-    if digest and digest.lower() != own_digest:
-        found.append(f"the bundle is {own_digest}, not {digest}: it is another one, or was made anew")
+    digest = f"sha256:{hashlib.sha256(sums).hexdigest()}"
+    if expected.digest and expected.digest.lower() != digest:
+        found.append(f"the bundle is {digest}, not {expected.digest}: it is another one, or was made anew")
     found += _compared(sums, there)
     if found:
-        return Verified(findings=tuple(found), decision="", digest=own_digest)
+        return Verified(findings=tuple(found), decision="", digest=digest)
     try:
         made = bundle.derive(folder)
         found += _derived(folder, made)
-        found += _stale(folder, made, now, max_age_days)
+        found += _foreign(made, expected)
+        found += _stale(folder, made, now, expected.max_age_days)
     except RunnerError as error:
-        return Verified(findings=(f"its inputs cannot be judged: {error}",), decision="", digest=own_digest)
-    return Verified(findings=tuple(found), decision=made.judgement.decision.value, digest=own_digest)
+        return Verified(findings=(f"its inputs cannot be judged: {error}",), decision="", digest=digest)
+    request = made.inputs.request
+    return Verified(
+        findings=tuple(found),
+        decision=made.judgement.decision.value,
+        digest=digest,
+        about=f"vLLM {request.vllm} by policy {request.policy}",
+    )
+
+
+def _foreign(made: bundle.Derived, expected: Expected) -> Iterator[str]:
+    """Whether it is about something else, or was decided by other rules, than whoever verifies has in mind."""
+    vllm = made.inputs.request.vllm
+    if expected.vllm and vllm != expected.vllm:
+        yield f"it is about vLLM {vllm}, not {expected.vllm}"
+    if expected.policy is None:
+        return
+    wanted = hashlib.sha256(expected.policy.read_bytes()).hexdigest()
+    if made.inputs.digests[inputs.POLICY] != wanted:
+        yield f"it was decided by another policy than {expected.policy}: see its {bundle.INPUTS}/{inputs.POLICY}"
 
 
 def _bytes(path: Path) -> bytes:

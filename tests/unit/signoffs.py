@@ -1,5 +1,6 @@
 """Runs that a sign-off can rest on: planned from a matrix, every cell ended as its known issues expect; no vLLM."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -180,3 +181,30 @@ def sign(
     )
     assert not more, more
     return bundle.create(asked, folder / out)
+
+
+HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=alert(2)>|`|``[x](javascript:x) \x1b[31m\u202e @all"
+
+
+def hostile_bundle(folder: Path) -> Path:
+    """Hostile words wherever a row, a policy or a waiver may have them."""
+
+    def change(row: CellResult) -> CellResult:
+        if row.state is State.UNSUPPORTED:
+            return row
+        fields = dict.fromkeys(row.environment, HOSTILE)
+        kept = {"recipe_digest": "aa11", "cases_digest": "cc11"}
+        state = State.FAIL if row.id.endswith("k3-c64-small") else row.state
+        return replace(
+            row, state=state, cases=(), overflow=(), reason=HOSTILE, repro=HOSTILE, environment=fields | kept
+        )
+
+    quoted = json.dumps(HOSTILE.replace("\x1b", ""))
+    policy = POLICY.replace("a test ships", quoted).replace("Blackwell", quoted).replace("it is Python", quoted)
+    policy = policy.replace("release-manager", quoted)
+    waivers = WAIVERS.replace("release-manager", quoted).replace("nobody serves it there", quoted)
+    waivers = waivers.replace(ISSUE, json.dumps("https://x/" + HOSTILE.replace("\x1b", "").replace(" ", "")))
+    return sign(
+        folder, run(folder, HOSTILE.replace("/", "_")[:80], devices=["sm100"], change=change), policy=policy,
+        waivers=waivers, url=HOSTILE, since=run(folder, "<script>", "vllm=0.31.0"),
+    )[0]  # fmt: skip

@@ -6,9 +6,10 @@ from datetime import date
 import pytest
 
 from runner.conditions import Condition, Selector
-from runner.expectations import apply
+from runner.expectations import apply, unwanted
 from runner.matrix import KnownIssue
-from runner.model import CaseResult, How, State, Verdict
+from runner.model import CaseResult, Cell, How, State, Verdict
+from tests.loads import SOLO
 from tests.unit.synthetic import INDPTR, ISSUE, MASK, cell, overflow, overflowed
 
 TODAY = date(2026, 11, 29)
@@ -122,3 +123,96 @@ def test_an_entry_counts_through_its_last_day_and_says_that_it_expired_after():
 def test_the_links_of_all_entries_that_explain_a_cell_are_kept_once():
     result = judged(cell(State.OVERFLOW, overflowed()), known(), known(), known(issue="https://example.org/2"))
     assert result.known == f"{ISSUE} https://example.org/2"
+
+
+FLAKE = "https://example.org/flake"
+
+
+def test_a_flaky_entry_tolerates_both_ways_and_counts():
+    flake = known(State.FAIL, flaky=True)
+    for result in (cell(), cell(State.FAIL)):
+        found = judged(result, flake)
+        assert (found.state, found.verdict, found.known) == (result.state, Verdict.FLAKY, ISSUE)
+
+
+def test_a_flaky_entry_tolerates_nothing_else():
+    flake = known(State.FAIL, flaky=True)
+    assert judged(cell(State.CRASH), flake).verdict is Verdict.CRASH
+    failed = CaseResult(name="test_other", state=State.FAIL, message="no")
+    both = judged(cell(State.OVERFLOW, overflowed(), failed), flake)
+    assert both.verdict is Verdict.OVERFLOW
+    assert f"does not cover {INDPTR} (paged_kv_indptr raised)" in both.reason
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_stable_entry_beside_a_flaky_one_stays_strict(first):
+    entries = [known(State.FAIL), known(State.FAIL, flaky=True, issue=FLAKE)]
+    entries = entries[first:] + entries[:first]
+    passed, failed = judged(cell(), *entries), judged(cell(State.FAIL), *entries)
+    assert (passed.verdict, passed.known) == (Verdict.XPASS, ISSUE)
+    assert (failed.verdict, failed.known) == (Verdict.XFAIL, ISSUE)
+
+
+def test_what_only_a_flaky_entry_explains_makes_the_cell_flaky():
+    failed = CaseResult(name="test_other", state=State.FAIL, message="no")
+    result = judged(cell(State.OVERFLOW, overflowed(), failed), known(), known(State.FAIL, flaky=True, issue=FLAKE))
+    assert (result.verdict, result.known) == (Verdict.FLAKY, f"{ISSUE} {FLAKE}")
+    without_the_flake = judged(cell(State.OVERFLOW, overflowed()), known(), known(State.FAIL, flaky=True, issue=FLAKE))
+    assert (without_the_flake.verdict, without_the_flake.known) == (Verdict.XFAIL, ISSUE)
+
+
+def test_a_buffer_that_a_flaky_entry_names_may_hold():
+    result = cell(State.OVERFLOW, overflowed())
+    mask = known(buffer=("draft_mask",), issue=FLAKE)
+    assert judged(result, known(), mask).verdict is Verdict.XPASS
+    assert judged(result, known(), replace(mask, flaky=True)).verdict is Verdict.XFAIL
+
+
+def test_an_entry_counts_up_to_the_cells_of_its_last_release():
+    entry = known(until="0.31.0", after=frozenset({"0.32.0", "0.33.0"}))
+    old, new = (cell(State.OVERFLOW, overflowed(), axes={"vllm": v}) for v in ("0.31.0", "0.32.0"))
+    assert judged(old, entry).verdict is Verdict.XFAIL
+    result = judged(new, entry)
+    assert (result.verdict, result.known, result.expired) == (Verdict.OVERFLOW, "", ISSUE)
+    assert "has expired after 0.31.0" in result.reason
+
+
+def test_an_expired_entry_is_named_with_each_cell_that_it_spoke_of():
+    old = known(until=date(2026, 11, 28))
+    for result in (cell(), cell(State.OVERFLOW, overflowed())):
+        assert judged(result, old).expired == ISSUE
+        assert judged(result, replace(old, selector=ELSEWHERE)).expired == ""
+    assert judged(cell(State.FAIL), old).expired == "", "of another trouble it has nothing to say"
+    assert judged(cell(State.REFUSED), old).expired == ""
+
+
+def test_a_pass_behind_the_last_release_is_what_was_hoped_for():
+    assert judged(cell(), known(until="0.31.0", after=frozenset({"0.32.0"}))).expired == ""
+
+
+def test_an_entry_that_counts_beside_an_expired_one_still_covers():
+    result = judged(cell(State.OVERFLOW, overflowed()), known(until=date(2026, 11, 28)), known(issue=FLAKE))
+    assert (result.verdict, result.known, result.expired) == (Verdict.XFAIL, FLAKE, ISSUE)
+
+
+def test_a_known_death_is_a_reason_not_to_run_a_cell():
+    one = Cell(id="a", axes={"backend": "flashinfer", "vllm": "0.32.0"}, labels={}, load=SOLO)
+
+    def why(*entries):
+        return unwanted(entries, TODAY)(one)
+
+    assert why() == why(known(), known(State.FAIL)) == ""
+    for state in (State.CRASH, State.OOM, State.TIMEOUT):
+        assert why(known(), known(state)) == f"{state} is known here ({ISSUE}): not run without --run-known-crashes"
+        assert why(known(state, flaky=True))
+        assert why(known(state, selector=ELSEWHERE)) == ""
+        assert why(known(state, until=date(2026, 11, 28))) == "", "an expired entry keeps nothing from running"
+        assert why(known(state, until="0.31.0", after=frozenset({"0.32.0"}))) == ""
+
+
+def test_a_cell_that_was_not_run_for_a_known_death_carries_its_link():
+    reason = f"crash is known here ({ISSUE}): not run without --run-known-crashes"
+    result = judged(cell(State.SKIPPED, reason=reason), known(State.CRASH), known(issue=FLAKE))
+    assert (result.verdict, result.known) == (Verdict.SKIPPED, ISSUE)
+    lacking = judged(cell(State.SKIPPED, reason="there is no sm90 device here"), known(State.CRASH))
+    assert (lacking.verdict, lacking.known) == (Verdict.SKIPPED, "")

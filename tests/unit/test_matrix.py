@@ -336,6 +336,52 @@ MALFORMED: dict[str, tuple[str, str, list[str]]] = {
         "2027-02-31",
         ["23:12: 'until' in known issue 1 must be a date such as 2027-01-31, not '2027-02-31'"],
     ),
+    "a date that is neither a day nor a release": (
+        "2027-01-31",
+        "0.31.0",
+        [
+            "23:12: 'until' in known issue 1 must be a date such as 2027-01-31 or a release of axis 'vllm', not "
+            "'0.31.0', did you mean '0.32.0'?"
+        ],
+    ),
+    "a release that is not quoted": (
+        "2027-01-31",
+        "3.10",
+        [
+            "23:12: 'until' in known issue 1 must be a date such as 2027-01-31 or a release of axis 'vllm', not 3.10",
+        ],
+    ),
+    "an owner without a name": (
+        "2027-01-31",
+        '2027-01-31\n    owner: ""',
+        ["24:12: 'owner' in known issue 1 is empty"],
+    ),
+    "a flake that is not sure": (
+        "2027-01-31",
+        "2027-01-31\n    flaky: maybe",
+        ["24:12: 'flaky' in known issue 1 must be true or false, not 'maybe'"],
+    ),
+    "a key of a known issue with a typo": (
+        "until: 2027-01-31",
+        "untill: 2027-01-31",
+        ["23:5: unknown key 'untill' in known issue 1, did you mean 'until'?"],
+    ),
+    "a known issue whose comparison no value fits": (
+        'spec_k: ">=3"',
+        'spec_k: ">=33"',
+        ["18:33: known issue 1 matches no cell: no value of axis 'spec_k' is '>=33'"],
+    ),
+    "a known issue that one rule leaves no cell": (
+        'where: {arch: sm90, spec_k: ">=3"}',
+        "where: {arch: cpu, backend: flashinfer, spec_k: 3}",
+        ["18:12: known issue 1 matches no cell: rule 1 excludes all that it speaks of"],
+    ),
+    "a known issue that two rules leave no cell": (
+        "rules:\n",
+        "rules:\n  - exclude: {arch: sm90, hybrid: on}\n    because: a\n"
+        "  - exclude: {hybrid: off, spec_k: [1, 3]}\n    because: b\n",
+        ["22:12: known issue 1 matches no cell: rules exclude all that it speaks of"],
+    ),
     "a tier with an unknown axis": (
         "spec_k<3",
         "speck<3",
@@ -611,6 +657,40 @@ def test_a_right_matrix_becomes_frozen_values_in_file_order(small: matrix.Matrix
     assert rule.because == "no GPU"
 
 
+TWO_RELEASES = (
+    ('["0.32.0"]', '["0.31.0", "0.32.0"]'),
+    ('  "0.32.0": {', '  "0.31.0": {lock: x, packages: [vllm==0.31.0]}\n  "0.32.0": {'),
+)
+
+
+def _of_two_releases(text: str, where: str, until: str) -> str:
+    for old, new in (*TWO_RELEASES, ("{arch: sm90,", f"{{{where}arch: sm90,"), ("2027-01-31", until)):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return text
+
+
+def test_a_release_as_the_end_of_a_known_issue_is_the_last_one_that_it_counts_for(small_text: str) -> None:
+    (issue,) = matrix.read(_of_two_releases(small_text, "", '"0.31.0"'), "matrix.yaml").known
+    assert (issue.until, issue.after) == ("0.31.0", {"0.32.0"})
+    late = date(2999, 1, 1)
+    assert [issue.has_expired({"vllm": v}, late) for v in ("0.31.0", "0.32.0")] == [False, True]
+    (last,) = matrix.read(_of_two_releases(small_text, "", "0.32.0"), "matrix.yaml").known
+    assert not last.has_expired({"vllm": "0.32.0"}, late)
+
+
+def test_a_known_issue_that_ends_before_all_releases_that_it_speaks_of_is_a_mistake(small_text: str) -> None:
+    with pytest.raises(MatrixError) as caught:
+        matrix.read(_of_two_releases(small_text, 'vllm: "0.32.0", ', "0.31.0"), "matrix.yaml")
+    said = "matrix.yaml:24:12: 'until' in known issue 1 is 0.31.0, before all releases that the entry speaks of"
+    assert str(caught.value) == said
+
+
+def test_an_issue_of_no_cell_is_let_through_where_it_is_to_be_taken_out(small_text: str) -> None:
+    text = small_text.replace('spec_k: ">=3"', 'spec_k: ">=33"')
+    assert len(matrix.read(text, "matrix.yaml", idle=True).known) == 1
+
+
 @pytest.mark.parametrize("written", ["[on, off]", '["on", "off"]', "[true, false]", "[yes, no]"])
 def test_the_hybrid_axis_takes_yaml_booleans_as_on_and_off(written: str, in_small: Callable[..., Path]) -> None:
     assert matrix.load(in_small("[on, off]", written)).axes["hybrid"] == ("on", "off")
@@ -632,7 +712,9 @@ def test_the_hybrid_axis_takes_yaml_booleans_as_on_and_off(written: str, in_smal
 def test_a_selector_matches_by_value_list_or_comparison(
     written: str, matching: list[int], in_small: Callable[..., Path]
 ) -> None:
-    rule = matrix.load(in_small("{arch: cpu, backend: flashinfer}", f"{{spec_k: {written}}}")).rules[0]
+    # the rule may take all cells of the known issue
+    text = in_small("{arch: cpu, backend: flashinfer}", f"{{spec_k: {written}}}").read_text()
+    rule = matrix.read(text, "matrix.yaml", idle=True).rules[0]
     assert [k for k in (0, 1, 3) if rule.selector.matches({"spec_k": k})] == matching
 
 
@@ -640,7 +722,8 @@ def test_a_selector_matches_by_value_list_or_comparison(
 def test_a_selector_speaks_of_hybrid_as_the_axis_does(
     written: str, matching: list[str], in_small: Callable[..., Path]
 ) -> None:
-    rule = matrix.load(in_small("{arch: cpu, backend: flashinfer}", f"{{hybrid: {written}}}")).rules[0]
+    text = in_small("{arch: cpu, backend: flashinfer}", f"{{hybrid: {written}}}").read_text()
+    rule = matrix.read(text, "matrix.yaml", idle=True).rules[0]
     assert [h for h in ("on", "off") if rule.selector.matches({"hybrid": h})] == matching
 
 

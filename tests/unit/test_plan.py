@@ -126,3 +126,22 @@ def test_a_plan_with_an_unknown_field_is_refused(small: Matrix) -> None:
     rows = to_rows(make_plan(cells(small), device_archs=NO_DEVICE))
     with pytest.raises(UsageError, match=r"0\.surprise"):
         from_json(json.dumps([rows[0] | {"surprise": 1}]))
+
+
+def test_a_cell_that_nobody_wants_to_run_is_planned_and_never_ordered(small: Matrix) -> None:
+    def skip(cell):
+        return "crashes" if cell.axes["spec_k"] == 3 else ""
+
+    plan = make_plan(cells(small), device_archs=NO_DEVICE).skipping(skip)
+    assert len(plan.skipped) == 20, "72 cells, a third of them k3, of which a rule excludes 4"
+    assert {one.cell.axes["spec_k"] for one in plan.skipped} == {3}
+    assert not any(one.cell.unsupported for one in plan.skipped)
+    ordered = [cell for order in plan.orders for cell in order.cells]
+    lacking = make_plan(cells(small), device_archs=NO_DEVICE, device_only="none").skipping(skip)
+    assert {one.skipped for one in lacking.skipped} == {
+        f"there is no {a} device here: none" for a in small.axes["arch"]
+    }
+    assert len(plan.planned) == len(ordered) + len(plan.skipped) + len(plan.unsupported)
+    assert not any(skip(cell) for cell in ordered)
+    assert from_json(to_json(plan)) == plan
+    assert all("skipped" not in row for row in to_rows(make_plan(cells(small), device_archs=NO_DEVICE)))

@@ -107,7 +107,11 @@ def test_a_row_has_every_field_of_the_contract():
     contract = {"id", "axes", "state", "verdict", "evidence", "duration_s", "cases", "overflow", "reason"}
     contract |= {"repro", "environment", "resolved"}
     row = json.loads(results.to_json([synthetic.cell()]))[0]
-    assert set(row) == contract | {"known", "reruns"} == {field.name for field in fields(CellResult)}
+    assert (
+        set(row)
+        == contract | {"known", "expired", "reruns", "ended_at"}
+        == {field.name for field in fields(CellResult)}
+    )
     assert set(row["environment"]) == set(ENVIRONMENT)
 
 

@@ -168,6 +168,77 @@ def test_a_flake_is_told_and_stays_red(engine: FakeEngine, in_small, tmp_path: P
     assert attempts == [1, 2, 3, 4] * len(rows), "each has a log of its own"
 
 
+def crashing(text: str) -> str:
+    """The small matrix, whose known overflow is a crash."""
+    return text.replace("state: overflow\n    how: raised", "state: crash")
+
+
+def test_cells_that_are_known_to_crash_are_not_run_unless_asked(
+    engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3"]) == 0
+    shown = capsys.readouterr().out
+    rows = json.loads((tmp_path / "run/results.json").read_text())
+    link = "https://github.com/vllm-project/vllm/issues/49980"
+    reason = f"crash is known here ({link}): not run without --run-known-crashes"
+    assert {(row["verdict"], row["known"], row["reason"]) for row in rows} == {("skipped", link, reason)}
+    assert len(rows) == 8
+    assert started(tmp_path / "run") == []
+    assert reason in " ".join(shown.split())
+    assert cli.main(["resume", "run"]) == 0
+    assert started(tmp_path / "run") == [], "what was not wanted then is not wanted now"
+
+
+@pytest.mark.parametrize(("option", "verdict"), [("--run-known-crashes", "xpass"), ("--no-known", "pass")])
+def test_known_crashes_run_where_somebody_asks(
+    engine: FakeEngine, in_small, tmp_path: Path, option: str, verdict: str
+) -> None:
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3", option]) == (1 if verdict == "xpass" else 0)
+    assert {v for _, v in table(tmp_path / "run")} == {verdict}
+    assert len(started(tmp_path / "run")) == 8
+
+
+def test_an_expired_known_issue_is_red_and_named(
+    engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.play = failing
+    path = in_small("2027-01-31", "2020-01-31")
+    path.write_text(path.read_text().replace("state: overflow\n    how: raised", "state: fail"))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3"]) == 1
+    rows = json.loads((tmp_path / "run/results.json").read_text())
+    bad = [row for row in rows if row["state"] == "fail"]
+    assert 0 < len(bad) < len(rows) == 8
+    assert {row["verdict"] for row in bad} == {"fail"}
+    assert all("has expired on 2020-01-31" in row["reason"] for row in bad)
+    said = f"expired: {rows[0]['expired']}: 8 cells it spoke of, {len(bad)} bad and {8 - len(bad)} passing: decide anew"
+    assert said in capsys.readouterr().out
+    assert said in (tmp_path / "run/report.md").read_text()
+
+
+def test_an_expired_known_issue_of_cells_that_pass_is_named_too(
+    engine: FakeEngine, in_small, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_small("2027-01-31", "2020-01-31")
+    assert cli.main(["--out", "run", "--filter", "sm90,k3"]) == 0
+    assert "8 cells it spoke of, 0 bad and 8 passing: take it out" in capsys.readouterr().out
+
+
+def test_a_plan_shows_what_is_skipped_and_why(
+    engine: FakeEngine, in_small, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("runner.machine.choose", lambda *_: Machine(engine=EngineName.LOCAL, why="as asked"))
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["plan"]) == 0
+    assert "cells: 72, of them 52 to run, 8 skipped and 12 unsupported" in capsys.readouterr().out
+    assert cli.main(["plan", "--run-known-crashes"]) == 0
+    assert "cells: 72, of them 60 to run and 12 unsupported" in capsys.readouterr().out
+
+
 @pytest.fixture
 def on_a_gpu_machine(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     gpu = Device(index=0, uuid="GPU-1", name="NVIDIA H200", arch="sm90", memory_mib=1, driver="580")
@@ -209,6 +280,13 @@ def test_a_cell_without_a_device_is_emulated_or_skipped_as_asked(
     assert cli.main(["resume", "run"]) == code
     assert journal.count("cell_finished") == (tmp_path / "run/events.jsonl").read_text().count("cell_finished")
     assert cli.main(["report", "run"]) == code
+
+
+def test_a_known_crash_is_no_want_of_a_device(on_a_gpu_machine: FakeEngine, in_small) -> None:
+    path = in_small()
+    path.write_text(crashing(path.read_text()))
+    assert cli.main(["--out", "run", "--filter", "sm90,k3", "--require-device"]) == 0
+    assert cli.main(["--out", "lacking", "--filter", "sm100,k3", "--require-device"]) == 3
 
 
 def test_a_gpu_that_is_there_can_be_left_alone(on_a_gpu_machine: FakeEngine, in_small, tmp_path: Path) -> None:

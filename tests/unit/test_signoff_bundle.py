@@ -20,8 +20,9 @@ from markdown_it import MarkdownIt
 from runner import cli, journal, plan, results
 from runner.errors import RunnerError, UsageError
 from runner.model import CellFinished, CellOutcome, CellResult, Evidence, RunFinished, State
+from runner.signoff import bundle, terminal
 from tests.unit import signoffs
-from tests.unit.signoffs import AT, POLICY, WAIVERS, run, sign
+from tests.unit.signoffs import AT, POLICY, WAIVERS, hostile_bundle, run, sign
 
 PRODUCED = {"signoff.md", "signoff.html", "signoff.json", "statement.json"}
 
@@ -222,9 +223,6 @@ def test_what_changed_since_the_last_release_is_on_the_page(tmp_path: Path) -> N
     assert "| gone<br>was judged before, is not now | 4 |" in section
 
 
-HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=alert(2)>|`|``[x](javascript:x) \x1b[31m\u202e @all"
-
-
 class Elements(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -236,30 +234,6 @@ class Elements(HTMLParser):
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
         self.links |= {value or "" for name, value in attrs if name in {"href", "src"}}
-
-
-def hostile_bundle(folder: Path) -> Path:
-    """Hostile words wherever a row, a policy or a waiver may have them."""
-
-    def change(row: CellResult) -> CellResult:
-        if row.state is State.UNSUPPORTED:
-            return row
-        fields = dict.fromkeys(row.environment, HOSTILE)
-        kept = {"recipe_digest": "aa11", "cases_digest": "cc11"}
-        state = State.FAIL if row.id.endswith("k3-c64-small") else row.state
-        return replace(
-            row, state=state, cases=(), overflow=(), reason=HOSTILE, repro=HOSTILE, environment=fields | kept
-        )
-
-    quoted = json.dumps(HOSTILE.replace("\x1b", ""))
-    policy = POLICY.replace("a test ships", quoted).replace("Blackwell", quoted).replace("it is Python", quoted)
-    policy = policy.replace("release-manager", quoted)
-    waivers = WAIVERS.replace("release-manager", quoted).replace("nobody serves it there", quoted)
-    waivers = waivers.replace(signoffs.ISSUE, json.dumps("https://x/" + HOSTILE.replace("\x1b", "").replace(" ", "")))
-    return sign(
-        folder, run(folder, HOSTILE.replace("/", "_")[:80], devices=["sm100"], change=change), policy=policy,
-        waivers=waivers, url=HOSTILE, since=run(folder, "<script>", "vllm=0.31.0"),
-    )[0]  # fmt: skip
 
 
 def test_hostile_words_do_nothing_in_the_pages(tmp_path: Path) -> None:
@@ -279,6 +253,26 @@ def test_hostile_words_do_nothing_in_the_pages(tmp_path: Path) -> None:
     tables = {"table", "thead", "tbody", "tr", "th", "td"}
     assert of_markdown.tags <= {"h1", "h2", "p", "strong", "ul", "li", "code", "br"} | tables
     assert not of_markdown.links
+
+
+def test_hostile_words_do_nothing_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = hostile_bundle(tmp_path)
+    terminal.show(bundle.derive(folder), folder, "sha256:x")
+    cli.main(["verify", str(folder), "--at", AT.isoformat()])
+    (folder / "inputs/runs/1/\x1b[31m\u202e").write_text("x")
+    cli.main(["verify", str(folder), "--at", AT.isoformat()])
+    said = capsys.readouterr()
+    assert "alert(1)" in said.out
+    assert "was added" in said.out
+    assert not {"\x1b", "\u202e"} & set(said.out + said.err)
+
+
+def test_what_is_proven_is_said_with_the_hardware_and_its_driver(go: Path) -> None:
+    section = (go / "signoff.md").read_text().split("## What is proven")[1].split("\n## ")[0]
+    assert "4 of the results shown were obtained on a GPU." in section
+    assert "| device<br>on that GPU | `sm100` | `NVIDIA B200, driver 590.1` | 4 | 4 pass |" in section
+    # of sm80's three cells one passes; the two with a known issue are waived, and proven is not what they are
+    assert "| `sm80` | `no GPU` | 1 | 1 pass |" in section
 
 
 def test_a_table_of_markdown_keeps_its_columns_whatever_stands_in_it(tmp_path: Path) -> None:
@@ -318,7 +312,7 @@ def test_the_commands_say_the_decision_and_exit_by_it(tmp_path: Path, capsys: py
     assert where.name == "20261201T120000Z-p"
     digest = said.split()[-1]
     assert cli.main(["verify", str(where), "--digest", digest, "--at", AT.isoformat()]) == 0
-    assert capsys.readouterr().out == f"holds, and says GO WITH WAIVERS\n{digest}\n"
+    assert capsys.readouterr().out == f"holds, and says GO WITH WAIVERS: vLLM 0.32.0 by policy p\n{digest}\n"
     assert cli.main(["signoff", str(bad), *files, "--json", "--out", str(tmp_path / "bad")]) == 1
     assert json.loads(capsys.readouterr().out)["decision"] == "NO-GO"
     assert cli.main(["verify", str(tmp_path / "bad"), "--at", AT.isoformat()]) == 1  # it holds, and nothing may ship

@@ -201,10 +201,28 @@ def test_a_waiver_counts_on_its_last_day_and_not_the_day_after(tmp_path: Path) -
         assert decided(made)[0] == decision
 
 
+def test_a_waiver_may_reach_to_the_approvers_last_day(tmp_path: Path) -> None:
+    """45 days after 2026-12-01 are 2027-01-15; a day more is in the list above."""
+    waivers = WAIVERS.replace("2026-12-31", "2027-01-15")
+    _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"]), waivers=waivers)
+    assert decided(made)[0] == "GO WITH WAIVERS"
+
+
 def test_a_known_issue_that_has_expired_since_the_run_counts_no_more(tmp_path: Path) -> None:
     text = signoffs.MATRIX.replace("because: counts requests", "because: counts requests\n    until: 2026-11-30")
     _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], text=text), waivers=WAIVERS)
     assert set(map(tuple, decided(made)[1].values())) == {("overflow",)}
+    said = f"paged_kv_indptr raised (emulated); known as {ISSUE}, which has expired"
+    assert {gap.detail for one in made.judgement.cells for gap in one.open} == {said}
+
+
+def test_a_cell_that_is_not_run_because_it_is_known_to_kill_is_absent_and_says_so(tmp_path: Path) -> None:
+    entry = "{where: {arch: sm100, backend: flash_attn, spec_k: 0}, state: crash, issue: docs/x.md, because: x}"
+    text = signoffs.MATRIX.replace("known:\n", f"known:\n  - {entry}\n")
+    because = "docs/x.md is known to crash"
+    kept = only(K0, lambda row: replace(row, state=State.SKIPPED, verdict=Verdict.SKIPPED, cases=(), reason=because))
+    _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], text=text, change=kept), waivers=WAIVERS)
+    assert decided(made)[1] == {K0: ["absent"]}
 
 
 def test_a_policy_may_accept_known_issues_and_the_page_and_the_statement_say_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from runner import results
 from runner.errors import UsageError
 from runner.model import CellResult, State
 from runner.signoff import bundle
-from runner.signoff.verify import Verified, verify
+from runner.signoff.verify import Expected, Verified, verify
 from tests.unit import signoffs
 from tests.unit.signoffs import AT, POLICY, WAIVERS, run, sign
 
@@ -50,7 +50,7 @@ def files(folder: Path) -> list[str]:
 
 
 def checked(folder: Path, **more: Any) -> Verified:
-    return verify(folder, now=AT, **more)
+    return verify(folder, now=AT, expected=Expected(**more))
 
 
 def found(folder: Path) -> bool:
@@ -341,6 +341,15 @@ def test_a_dropped_cell_and_a_foreign_result_are_named_even_where_all_digests_fi
         assert said in finding
 
 
+def test_a_bundle_of_another_release_or_by_another_policy_is_no_answer(whole: Path, tmp_path: Path) -> None:
+    """What holds in itself may still be about something else than what is about to ship."""
+    same, loose = signoffs.write(tmp_path, "same.yaml", POLICY), signoffs.write(tmp_path, "loose.yaml", POLICY + "\n")
+    assert checked(whole, vllm="0.32.0", policy=same).findings == ()
+    about, by = checked(whole, vllm="0.33.0", policy=loose).findings
+    assert about == "it is about vLLM 0.32.0, not 0.33.0"
+    assert by.startswith(f"it was decided by another policy than {loose}")
+
+
 def test_a_bundle_of_another_version_is_not_judged_by_this_one(whole: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(whole, tmp_path / "copy"))
     request = copy / "inputs/request.json"
@@ -363,7 +372,7 @@ def test_a_bundle_of_another_version_is_not_judged_by_this_one(whole: Path, tmp_
     ],
 )
 def test_a_stale_bundle_is_found(later: timedelta, max_age_days: int | None, said: list[str], whole: Path) -> None:
-    findings = verify(whole, now=AT + later, max_age_days=max_age_days).findings
+    findings = verify(whole, now=AT + later, expected=Expected(max_age_days=max_age_days)).findings
     assert len(findings) == len(said)
     for finding, words in zip(findings, said, strict=True):
         assert finding.startswith("stale: ")

@@ -1,0 +1,1 @@
+"""What became of each cell over time: an index of run directories, and the questions that it answers."""

@@ -1,0 +1,76 @@
+"""What a run says about known issues: the trouble that nobody expects, and what of it an entry could cover. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from runner import expectations
+from runner.expectations import Trouble
+from runner.matrix import KnownIssue
+from runner.model import AxisValue, CellResult, Fault, State, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Unexpected:
+    """A cell with product trouble that no known issue covers."""
+
+    row: CellResult
+    missed: tuple[Trouble, ...]
+
+
+def judged(rows: Iterable[CellResult], known: Sequence[KnownIssue], today: date) -> list[CellResult]:
+    """The results with the verdicts that these known issues give them."""
+    return [expectations.apply(row, known, today=today) for row in rows]
+
+
+def living(known: Iterable[KnownIssue], axes: Mapping[str, AxisValue], today: date) -> list[KnownIssue]:
+    """The entries that count for a cell."""
+    return [entry for entry in known if entry.selector.matches(axes) and not entry.has_expired(axes, today)]
+
+
+def unexpected(
+    rows: Iterable[CellResult], known: Sequence[KnownIssue], today: date
+) -> tuple[list[Unexpected], list[str]]:
+    """The cells that more entries could make expected; and, in words, those that none could."""
+    found, other, surprised = [], 0, 0
+    for row in rows:
+        if not row.state.bad or row.state.fault is not Fault.PRODUCT:
+            continue
+        entries = living(known, row.axes, today)
+        missed = expectations.uncovered(row, entries)
+        if not missed:
+            continue
+        if any(trouble.state.fault is not Fault.PRODUCT for trouble in missed):
+            other += 1
+        elif row.state is State.OVERFLOW and any(expectations.gone(e, row) for e in entries if not e.flaky):
+            surprised += 1
+        else:
+            found.append(Unexpected(row, tuple(missed)))
+    notes = []
+    if other:
+        notes.append(f"{other:,} cells have trouble of machine or harness too, which no entry covers: left alone")
+    if surprised:
+        because = "an entry that expects a buffer to overflow which holds"
+        notes.append(f"{surprised:,} cells have {because}: left alone, `runner known prune` first")
+    return found, notes
+
+
+def refuted(entry: KnownIssue, row: CellResult) -> bool:
+    """Whether a cell that the entry speaks of shows that it is not so there, or not all of it."""
+    if entry.flaky:
+        return False
+    return row.state is State.PASS or (row.state is State.OVERFLOW and bool(expectations.gone(entry, row)))
+
+
+def shown(entry: KnownIssue, row: CellResult) -> bool:
+    """Whether this cell has trouble of the kind that the entry expects, wherever it speaks."""
+    return any(expectations.explains(entry, trouble) for trouble in expectations.troubles(row))
+
+
+def surprises(before: Iterable[CellResult], after: Iterable[CellResult]) -> list[CellResult]:
+    """The cells that were expected, or passed, and would not be any more."""
+    return [
+        new
+        for old, new in zip(before, after, strict=True)
+        if new.verdict is not old.verdict and new.verdict.fault is not Fault.NONE and old.verdict is not Verdict.XPASS
+    ]
