@@ -92,6 +92,8 @@ class Bisection:
             return Step(point=point.name, word=Word.UNKNOWN, record=None, note=because)
         on = choose(self.options.engine, self.options.address)
         plan = planned([point.cell], on, self.options.evidence, self.options.seed)
+        if not plan.orders:
+            return Step(point=point.name, word=Word.UNKNOWN, record=None, note=plan.planned[0].skipped)
         (order,) = plan.orders
         facts, loads = facts_of(point.chart)(order), index.loads_digest(point.file)
         fitting = [

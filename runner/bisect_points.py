@@ -55,7 +55,9 @@ def over_versions(
         )
     if release not in chart.environments:
         raise UsageError(f"--over {package}: {release} is no release of the matrix: name a cell of one")
-    versions = [one.strip() for one in among.split(",")] if among else packages.available(package)
+    given = [one.strip() for one in among.split(",")] if among else []
+    packages.check(package, given)
+    versions = given or packages.available(package)
     for name in ends:
         if name not in versions:
             raise UsageError(f"{package} {name}: is none of {', '.join(versions[-20:])}: name one of them")

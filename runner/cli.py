@@ -11,8 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, bisect, ci, known, signoff
-from runner.commands import history as history_commands
+from runner.commands import arguments, bisect, ci, compare, history, known, signoff
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -53,11 +52,8 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
-ci.add_to(app)
-history_commands.add_to(app)
-bisect.add_to(app)
-known.add_to(app)
-signoff.add_to(app)
+for topic in (history, bisect, compare, known, signoff, ci):
+    topic.add_to(app)
 
 
 @app.callback(invoke_without_command=True)

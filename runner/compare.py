@@ -188,7 +188,7 @@ def compare(before: Sequence[CellResult], after: Sequence[CellResult], *, along:
         words = " and ".join(", ".join(map(str, side)) for side in values)
         raise UsageError(
             f"the two sides have {along} {words}, and none in common: say which two to compare, as "
-            f"`runner compare {values[0][0]} {values[1][0]} --in RUN`"
+            f"`runner compare {values[0][0]} {values[1][0]} --in RUN --in RUN`"
         )
     sides = [_by_axes(side, without=along if across else "") for side in (before, after)]
     pairs = [(sides[0].get(key), sides[1].get(key), row) for key, row in (sides[1] | sides[0]).items()]

@@ -78,9 +78,9 @@ class Matrix:
     tiers: Mapping[str, tuple[str, ...]]
 
 
-def load(path: Path) -> Matrix:
+def load(path: Path, *, idle: bool = False) -> Matrix:
     """Read and check a matrix; UsageError where there is no file, MatrixError with all mistakes in it."""
-    return read(text_of(path), str(path))
+    return read(text_of(path), str(path), idle=idle)
 
 
 def read(text: str, name: str, *, idle: bool = False) -> Matrix:

@@ -70,7 +70,7 @@ def merge(out: Path, runs: Sequence[Path]) -> int:
     if found := rules.clashes(outcomes.values(), seed=first.asked.options.seed):
         raise UsageError(_say(found))
     chart = candidates.join(first.chart, _candidates(parts))
-    plan = rules.planned((part.planned for part in parts), chart)
+    plan = rules.planned((part.planned for part in parts), outcomes, chart)
     directory = rundir.create(out)
     chart = candidates.keep(chart, directory.path)
     shutil.copyfile(first.path / session.MATRIX_COPY, directory.path / session.MATRIX_COPY)

@@ -6,7 +6,7 @@ however often, the same comes out.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
@@ -55,7 +55,7 @@ def weight(one: CellOutcome) -> tuple[int, int, str, str]:
     """The heaviest outcome of a cell counts: a result before none, better evidence before other, then the newest."""
     state = outcome.of(one)[0]
     yields = YIELDING.index(state) + 1 if state in YIELDING else 0
-    return -yields, -RANK[one.evidence] if not yields else 0, one.ended_at, dump(one)
+    return -yields, -RANK[one.evidence], one.ended_at, dump(one)
 
 
 def clashes(outcomes: Iterable[Sequence[CellOutcome]], *, seed: int) -> list[Clash]:
@@ -78,15 +78,19 @@ def clashes(outcomes: Iterable[Sequence[CellOutcome]], *, seed: int) -> list[Cla
     return found
 
 
-def planned(plans: Iterable[Iterable[Planned]], chart: Matrix) -> Plan:
-    """All cells of all plans in the order of the matrix, each as the plan has it that has the best evidence for it.
+def planned(plans: Iterable[Iterable[Planned]], outcomes: Mapping[str, Sequence[CellOutcome]], chart: Matrix) -> Plan:
+    """All cells of all plans in the order of the matrix, each with the evidence of the outcome that counts.
 
-    One that skips a cell, for want of a device or because it is known to crash, gives way to one that does not.
+    A cell without one is as the plan has it that has the best evidence for it. A plan that skips a cell, for want of a
+    device or because it is known to crash, gives way to one that does not.
     """
     best: dict[str, Planned] = {}
     for plan in plans:
         for one in plan:
             best[one.cell.id] = min(one, best.get(one.cell.id, one), key=_preference)
+    for cell, found in outcomes.items():
+        if cell in best and found:
+            best[cell] = replace(best[cell], evidence=found[-1].evidence, skipped="")
     places = {axis: {value: place for place, value in enumerate(values)} for axis, values in chart.axes.items()}
 
     def place(one: Planned) -> tuple[list[int], str]:

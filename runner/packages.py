@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
 
@@ -12,12 +13,20 @@ from runner.nearest import quoted
 FOLDER = Path(".runner/bisect")
 TIMEOUT_S = 120.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*")
+
+
+def check(package: str, versions: Iterable[str]) -> None:
+    """UsageError where one of these is no name of a package, or no version."""
+    if not _NAME.fullmatch(package):
+        raise UsageError(f"--over {quoted(package)}: is no name of a package: write it as pip would, flashinfer-python")
+    for version in versions:
+        if not _VERSION.fullmatch(version):
+            raise UsageError(f"--over {package}: {quoted(version)} is no version: write it as pip would, 0.6.1.post1")
 
 
 def available(package: str) -> list[str]:
     """The versions of a package that the package index has for this Python, oldest first; as pip says it."""
-    if not _NAME.fullmatch(package):
-        raise UsageError(f"--over {quoted(package)}: is no name of a package: write it as pip would, flashinfer-python")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", package]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

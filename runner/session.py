@@ -87,7 +87,7 @@ def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int,
     asked = rundir.asked(run_directory)
     jobs = jobs or asked.options.jobs
     options = replace(asked.options, jobs=jobs, json=json, verbosity=verbosity, limit_s=limit_s)
-    chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
+    chart = _kept_matrix(run_directory)
     display = progress.make(consoles.make(sys.stderr), verbosity=verbosity)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
@@ -142,6 +142,12 @@ def _carry_out(run: _Run) -> int:
     return code
 
 
+def _kept_matrix(run_directory: Path) -> matrix.Matrix:
+    """The matrix that a run was made with, and its candidates; it was checked then, maybe less strictly than now."""
+    chart = matrix.load(run_directory / MATRIX_COPY, idle=True)
+    return candidates.join(chart, candidates.kept(run_directory))
+
+
 def _last(path: Path) -> dict[str, CellOutcome]:
     """The last outcome of each cell that the journal of a run has, by its id."""
     if not (path / EVENTS).exists():
@@ -185,8 +191,7 @@ def judged(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run made anew from its journal; the known issues count as of today."""
     plan = planning.from_json((run_directory / PLAN).read_bytes())
     asked = _asked(run_directory)
-    chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
-    judge = _judge(chart, asked.matrix, known=asked.known, seed=asked.seed)
+    judge = _judge(_kept_matrix(run_directory), asked.matrix, known=asked.known, seed=asked.seed)
     return judge(plan.planned, _last(run_directory).values())
 
 

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import docker
 import pytest
+from hypothesis import settings
 
 from runner import matrix
 
 PROJECT = Path(__file__).parents[1]
+
+# A property that takes long on a machine with other work is no less true.
+settings.register_profile("without deadlines", deadline=None)
+settings.load_profile("without deadlines")
 
 SMALL = """\
 axes:

@@ -61,7 +61,9 @@ def bisect(
     )
     # With another version of a package a release is no longer that release: what is found stays out of its history.
     folder = packages.FOLDER / "runs" if over else runs / index.BISECTS
-    with opened_with(packages.FOLDER / index.FILE if over else history_file, folder if over else runs) as opened:
+    with opened_with(
+        packages.FOLDER / index.FILE if over else history_file, folder if over else runs, made=True
+    ) as opened:
         axes = axes_of(cell, opened, chart)
         if over:
             points, backwards = bisect_points.over_versions(

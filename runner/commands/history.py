@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 HistoryFile = Annotated[
     Path | None,
     typer.Option(
-        "--history", metavar="FILE", envvar="ATTNMATRIX_HISTORY", help="The history: by default runs/history.sqlite."
+        "--history",
+        metavar="FILE",
+        envvar="ATTNMATRIX_HISTORY",
+        help="The history: by default history.sqlite in that folder.",
     ),
 ]
-Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="The folder of run directories that it indexes.")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="The folder of the run directories.")]
 Buffer = Annotated[str, typer.Option("--buffer", metavar="NAME", help="Bad is only an overflow of this buffer.")]
 HowIt = Annotated[How | None, typer.Option("--how", help="Bad is only an overflow that shows itself so.")]
 FOLDER = Path("runs")
@@ -55,7 +58,7 @@ def history(
     from runner.history import index, questions, show, story
     from runner.session import read_run
 
-    with opened_with(history_file, runs, rebuild=rebuild) as opened:
+    with opened_with(history_file, runs, rebuild=rebuild, made=bool(add)) as opened:
         for run in add or ():
             output.note(f"{run}: {index.add(opened, run, read_run):,} cells")
         if cell is None:
@@ -129,14 +132,16 @@ def _by_flakiness(rate: Any) -> tuple[float, str]:
 
 
 @contextmanager
-def opened_with(file: Path | None, runs: Path, *, rebuild: bool = False) -> "Iterator[History]":
-    """The history with every run of the folder in it."""
+def opened_with(file: Path | None, runs: Path, *, rebuild: bool = False, made: bool = False) -> "Iterator[History]":
+    """The history with every run of the folder in it; with `made`, the folder need not be there yet."""
     from runner.history import index, store
     from runner.session import read_run
 
-    if not runs.is_dir() and runs != FOLDER and not runs.is_relative_to(".runner"):
-        raise UsageError(f"{runs}: no such folder: --runs names the one that has the run directories")
-    with store.opened(file or index.default_file()) as opened:
+    if not runs.is_dir() and not made:
+        raise UsageError(
+            f"{runs}: no such folder: --runs names the one that has the run directories, and `runner` makes runs/"
+        )
+    with store.opened(file or runs / index.FILE) as opened:
         (index.rebuild if rebuild else index.catch_up)(opened, runs, read_run, output.note)
         yield opened
 

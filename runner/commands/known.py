@@ -95,13 +95,13 @@ def update(
     write: Write = False,
 ) -> None:
     """Fit the entries of one issue to a run: out of where it is over, into where it shows; and give them a new end."""
-    from runner.known import entries, fitting, review
+    from runner.known import entries, review, widening
 
     file = review.opened(_to_change(matrix_file, write=write))
     _check_words(owner=owner)
     end = entries.ends(until, file.chart)
     rows = _rows(run, file.chart, filter_)
-    change = fitting.update(
+    change = widening.update(
         rows,
         file.chart,
         issue,
@@ -114,11 +114,11 @@ def update(
 
 def prune(run: Run, filter_: Filters = None, matrix_file: MatrixFile = None, write: Write = False) -> None:
     """Take out entries that have expired or match no cell, and entries out of the cells where the run refutes them."""
-    from runner.known import fitting, review
+    from runner.known import narrowing, review
 
     file = review.opened(_to_change(matrix_file, write=write), idle=True)
     rows = _rows(run, file.chart, filter_)
-    change = fitting.prune(rows, file.chart, today=expectations.today())
+    change = narrowing.prune(rows, file.chart, today=expectations.today())
     review.present(file, change, rows, today=expectations.today(), write=write)
 
 
@@ -190,7 +190,6 @@ def _rows(run: Path, chart: matrix.Matrix, texts: Sequence[str] | None) -> tuple
         raise NothingSelected(f"{run}: no result passes the filters" if rows else f"{run}: has no results")
     outside = sum(any(row.axes.get(axis) not in values for axis, values in chart.axes.items()) for row in found)
     if outside:
-        output.note(
-            f"{outside:,} of {len(found):,} results are of no cell of the matrix, such as a candidate's: left out"
-        )
+        of = f"{outside:,} of {len(found):,} results"
+        output.note(f"left out: {of}, of no cell of the matrix, such as a candidate's")
     return found

@@ -58,16 +58,17 @@ def catch_up(history: History, folder: Path, read: Read, say: Say) -> None:
 
     Runs whose directory is gone stay.
     """
-    there = {entry.run_id: entry for entry in history.runs()}
+    there = {entry.path: entry for entry in history.runs()}
     seen = set()
     for run in sorted([*folder.glob("*/"), *folder.glob(f"{BISECTS}/*/")]):
         if run.is_symlink() or not any((run / name).is_file() for name in SOURCES):
             continue
         try:
-            entry = entry_of(run)
-            if entry.run_id not in seen and there.get(entry.run_id) != entry:
+            kept = there.get(str(run.absolute()))
+            entry = kept if kept and kept.stamp == stamp_of(run) else entry_of(run)
+            if entry.run_id not in seen and entry is not kept:  # a second directory with the id is a copy
                 history.add(entry, read(run))
-            seen.add(entry.run_id)  # a second directory with it is a copy
+            seen.add(entry.run_id)
         except (RunnerError, OSError) as error:
             say(f"left out of the history: {error}")
 
@@ -87,18 +88,27 @@ def rebuild(history: History, folder: Path, read: Read, say: Say) -> None:
 
 def entry_of(run: Path) -> RunEntry:
     """What a run directory says of its run, but for the results."""
-    source = next(run / name for name in SOURCES if (run / name).is_file())
-    about = source.stat()
     asked = rundir.asked(run) if (run / rundir.ASKED).is_file() else None
     run_id = asked.run_id if asked else run.resolve().name
     return RunEntry(
         run_id=run_id,
         path=str(run.absolute()),
-        started_at=_started_at(run_id) or _utc(about.st_mtime),
+        started_at=_started_at(run_id) or _utc(_source(run).stat().st_mtime),
         loads=loads_digest(run / "matrix.yaml"),
         seed=asked.options.seed if asked else 0,
-        stamp=f"{source.name} {about.st_mtime_ns} {about.st_size}",
+        stamp=stamp_of(run),
     )
+
+
+def stamp_of(run: Path) -> str:
+    """Which file a run's results are read from, when that was written and how large it is."""
+    source = _source(run)
+    about = source.stat()
+    return f"{source.name} {about.st_mtime_ns} {about.st_size}"
+
+
+def _source(run: Path) -> Path:
+    return next((run / name for name in SOURCES if (run / name).is_file()), run / SOURCES[0])
 
 
 def loads_digest(matrix: Path) -> str:

@@ -100,7 +100,7 @@ def entries(lines: Sequence[Line], path: Path, chart: Matrix, said: Said, *, tod
         already += len(found) - len(new)
         boxes = fewest(new, [cell.axes for cell in excluded.values()], chart)
         added += [replace(said.entry(state, flaky=flaky), selector=where(axes, chart)) for axes in boxes]
-    notes = (f"{count(already, 'cell')} are known so already: left alone",) if already else ()
+    notes = (f"left alone: {count(already, 'cell')} known so already",) if already else ()
     return Change(added=tuple(added), notes=notes)
 
 

@@ -8,6 +8,7 @@ from runner import expectations
 from runner.expectations import Trouble
 from runner.matrix import KnownIssue
 from runner.model import AxisValue, CellResult, Fault, State, Verdict
+from runner.reports.text import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,12 @@ def unexpected(
             found.append(Unexpected(row, tuple(missed)))
     notes = []
     if other:
-        notes.append(f"{other:,} cells have trouble of machine or harness too, which no entry covers: left alone")
+        notes.append(
+            f"left alone: {count(other, 'cell')} with trouble of machine or harness too, which no entry covers"
+        )
     if surprised:
-        because = "an entry that expects a buffer to overflow which holds"
-        notes.append(f"{surprised:,} cells have {because}: left alone, `runner known prune` first")
+        because = "where an entry expects a buffer to overflow that holds"
+        notes.append(f"left alone: {count(surprised, 'cell')} {because}: `runner known prune` first")
     return found, notes
 
 

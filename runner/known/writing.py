@@ -142,11 +142,8 @@ def _where(text: str, node: Any, old: KnownIssue, new: KnownIssue, chart: Matrix
 def _instead(text: str, key: Any, value: Any, words: str) -> Splice:
     """Other words for a value; a list or text in a block is replaced from its key on."""
     end = _last(text, value)
-    if isinstance(value, yaml.ScalarNode) and value.style not in ("|", ">"):
-        return value.start_mark.index, end, words
-    if not isinstance(value, yaml.ScalarNode) and value.flow_style:
-        return value.start_mark.index, end, words
-    return key.end_mark.index, end, f": {words}"
+    inline = value.style not in ("|", ">") if isinstance(value, yaml.ScalarNode) else value.flow_style
+    return (value.start_mark.index, end, words) if inline else (key.end_mark.index, end, f": {words}")
 
 
 def _more(text: str, node: Any, missing: dict[str, str]) -> Splice:

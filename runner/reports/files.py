@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runner import results
 from runner.model import CellResult
-from runner.reports import html, junit, markdown
+from runner.reports import ctrf, html, junit, markdown, prometheus
 
 
 def write(run: Path, rows: Sequence[CellResult], *, exit_code: int, title: str = "") -> None:
@@ -14,3 +14,5 @@ def write(run: Path, rows: Sequence[CellResult], *, exit_code: int, title: str =
     results.write_atomically(run / "report.md", markdown.render(rows, exit_code=exit_code, title=title))
     results.write_atomically(run / "junit.xml", junit.render(rows))
     html.write(run, rows, exit_code=exit_code, title=title)
+    results.write_atomically(run / "ctrf.json", ctrf.render(rows, title=title))
+    results.write_atomically(run / "metrics.prom", prometheus.render(rows, exit_code=exit_code))

@@ -1,4 +1,8 @@
-"""junit.xml: one test case for each cell, for CI systems that draw their own tables."""
+"""junit.xml: one test case for each cell, for CI systems that draw their own tables.
+
+It is valid by junit-10.xsd of Jenkins' xUnit plugin, which knows no properties of a test case: evidence and environment
+are in its output instead, and the evidence in each message. The type of a failure is the verdict, such as `overflow`.
+"""
 
 from collections.abc import Sequence
 
@@ -7,7 +11,7 @@ from junitparser.junitparser import Error, Failure, Skipped
 from junitparser.xunit2 import TestCase
 
 from runner.model import CellResult, Fault, Verdict
-from runner.reports.text import one_line, plain
+from runner.reports.text import finite, one_line, plain
 
 MESSAGE_LIMIT = 4000
 
@@ -19,9 +23,12 @@ def render(results: Sequence[CellResult], *, name: str = "attnmatrix") -> str:
         # The public method counts the whole suite again for each case.
         suite.append(_case(result))
     suite.update_statistics()
+    suite.time = round(suite.time, 3)
     document = JUnitXml(one_line(name))
     document.append(suite)
     document.update_statistics()
+    document.time = suite.time
+    del document._elem.attrib["skipped"]  # which the schema has for a suite alone
     # A line for each cell: quoted text has no bare "<" in it.
     text = document.tostring().decode().replace("<testcase ", "\n<testcase ")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
@@ -29,26 +36,26 @@ def render(results: Sequence[CellResult], *, name: str = "attnmatrix") -> str:
 
 def _case(result: CellResult) -> TestCase:
     backend, arch = (one_line(str(result.axes.get(axis, "none"))) for axis in ("backend", "arch"))
-    case = TestCase(one_line(result.id), f"{backend}.{arch}", round(result.duration_s, 6))
-    for key, value in _properties(result).items():
-        case.add_property(key, one_line(value))
-    message = one_line(_message(result))
+    case = TestCase(one_line(result.id), f"{backend}.{arch}", round(finite(result.duration_s), 3))
+    case.system_out = "\n".join(f"{one_line(key)}: {one_line(value)}" for key, value in _properties(result).items())
+    said = f"{one_line(message(result))} ({result.evidence})"
     match result.verdict.fault:
         case Fault.PRODUCT:
-            outcome: Failure | Error | Skipped = Failure(message, result.verdict.value)
-            outcome.text = _details(result)
+            outcome: Failure | Error | Skipped = Failure(said, result.verdict.value)
+            outcome.text = details(result)
             case.result = [outcome]
         case Fault.HARNESS | Fault.MACHINE:
-            outcome = Error(message, result.verdict.value)
-            outcome.text = _details(result)
+            outcome = Error(said, result.verdict.value)
+            outcome.text = details(result)
             case.result = [outcome]
         case Fault.NONE:
             if result.verdict is not Verdict.PASS:
-                case.result = [Skipped(message, result.verdict.value)]
+                case.result = [Skipped(said, result.verdict.value)]
     return case
 
 
-def _message(result: CellResult) -> str:
+def message(result: CellResult) -> str:
+    """Why a cell has the verdict that it has."""
     if result.verdict is Verdict.XFAIL:
         return f"known, {result.state}: {result.known}"
     if result.verdict is Verdict.FLAKY:
@@ -63,7 +70,8 @@ def _properties(result: CellResult) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def _details(result: CellResult) -> str:
+def details(result: CellResult) -> str:
+    """The reason, the bad cases, the numbers of each overflow, and the command that shows it again; cut to a limit."""
     lines = [plain(result.reason)]
     lines += [f"{case.name}: {case.state}" for case in result.cases if case.state.bad]
     lines += [f"{o.buffer}: required {o.required}, allocated {o.allocated}, {o.how}" for o in result.overflow]

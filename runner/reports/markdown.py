@@ -92,11 +92,11 @@ def _section(name: str, chosen: Sequence[Group], axes: patterns.Domain, *, brief
 def _group(group: Group, axes: patterns.Domain, *, brief: bool) -> str:
     lines = [f"### {code(headline(group))}\n\n"]
     for field in fields(group, axes, brief=brief):
-        lines += _field(field)
+        lines += field_text(field)
     return "".join(lines)
 
 
-def _field(field: Field) -> Iterator[str]:
+def field_text(field: Field) -> Iterator[str]:
     if field.name in {"message", "repro"}:
         yield f"- {field.name}:\n\n" + _indented(block(field.lines))
     elif field.name == "known":

@@ -1,5 +1,6 @@
 """Which overflow exists where, and how it shows: per backend a Markdown table of releases against archs."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -7,7 +8,6 @@ from itertools import groupby
 from runner.model import AxisValue, CellResult, State
 from runner.reports import patterns, summary
 from runner.reports.markdown import code
-from runner.reports.text import one_line
 
 ROW, COLUMN = "vllm", "arch"
 NOTHING = "-"
@@ -28,18 +28,23 @@ def _section(backend: str, results: Sequence[CellResult], axes: patterns.Domain)
         value for value in axes[COLUMN] if any(r.state is not State.UNSUPPORTED for r in _of(results, COLUMN, value))
     ]
     rows = [
-        (str(value), tuple(_entry(_of(_of(results, ROW, value), COLUMN, column), axes) for column in columns))
+        (str(value), tuple(_entry(_of(_of(results, ROW, value), COLUMN, column)) for column in columns))
         for value in axes[ROW]
     ]
-    lines = [f"| vLLM | {' | '.join(map(str, columns))} |", f"| --- |{' --- |' * len(columns)}"]
+    lines = [f"| vLLM | {' | '.join(_name(str(column)) for column in columns)} |", f"| --- |{' --- |' * len(columns)}"]
     for entries, same in groupby(rows, key=lambda row: row[1]):
         names = [name for name, _ in same]
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        lines.append(f"| {one_line(name)} | {' | '.join(entries)} |")
-    return f"## {one_line(backend)}\n\n" + "\n".join(lines) + "\n"
+        lines.append(f"| {_name(name)} | {' | '.join(entries)} |")
+    return f"## {_name(backend)}\n\n" + "\n".join(lines) + "\n"
 
 
-def _entry(results: Sequence[CellResult], axes: patterns.Domain) -> str:
+def _name(text: str) -> str:
+    """As it is where it is a word like those of a matrix, else as code."""
+    return text if re.fullmatch(r"[\w. ]{1,80}", text, re.ASCII) else code(text, 80, in_table=True)
+
+
+def _entry(results: Sequence[CellResult]) -> str:
     """What the cells of one release and arch say; a state or overflow that only some have carries its condition."""
     ran = [result for result in results if result.state is not State.UNSUPPORTED]
     if not ran:
@@ -51,7 +56,7 @@ def _entry(results: Sequence[CellResult], axes: patterns.Domain) -> str:
         for word in _words(result):
             found[word][result.id] = result
     return "<br>".join(
-        word + ("" if len(cells) == len(ran) else f" ({_condition(list(cells.values()), ran, axes)})")
+        word + ("" if len(cells) == len(ran) else f" ({_condition(list(cells.values()), ran)})")
         for word, cells in found.items()
     )
 
@@ -63,15 +68,12 @@ def _words(result: CellResult) -> Iterator[str]:
         yield str(result.state)
 
 
-def _condition(cells: Sequence[CellResult], ran: Sequence[CellResult], axes: patterns.Domain) -> str:
-    """Which of the cells that ran, by the axes that tell; an axis on which all of them are is left out."""
+def _condition(cells: Sequence[CellResult], ran: Sequence[CellResult]) -> str:
+    """Which of the cells that ran, by the axes that tell."""
     here = patterns.domain(ran)
-    domain = {axis: here[axis] for axis in axes}
-    shown = []
-    for box in patterns.boxes(cells, domain):
-        telling = {axis: taken for (axis, values), taken in zip(domain.items(), box, strict=True) if taken != values}
-        shown.append(patterns.say(tuple(telling.values()), {axis: domain[axis] for axis in telling}))
-    return one_line("; ".join(shown[:3]) + ("; …" if len(shown) > 3 else ""), 200).replace("|", "\\|")
+    shown = [patterns.say(box, here) for box in patterns.boxes(cells, here)]
+    words = "; ".join(shown[:3]) + ("; …" if len(shown) > 3 else "")
+    return words if re.fullmatch(r"[\w.,;=<>! …]{1,200}", words) else code(words, 200, in_table=True)
 
 
 def _of(results: Sequence[CellResult], axis: str, value: AxisValue) -> list[CellResult]:

@@ -102,14 +102,14 @@ def _groups(console: Console, chosen: Sequence[Group], axes: patterns.Domain, *,
     for group in chosen[:limit]:
         console.print(Text(headline(group), style=STYLES[group.verdict]))
         for field in fields(group, axes, brief=expected):
-            _field(console, field)
+            show_field(console, field)
         console.print()
     if len(chosen) > limit:
         console.print(f"… and {count(len(chosen) - limit, 'group')} more, see report.md")
         console.print()
 
 
-def _field(console: Console, field: Field) -> None:
+def show_field(console: Console, field: Field) -> None:
     if field.copied:
         # Never broken over lines: it is there to be copied.
         console.print(Text.assemble((f"  {field.name:<9} ", "dim"), field.lines[0]), soft_wrap=True)

@@ -1,5 +1,6 @@
 """Text from results is untrusted: it comes from a process under test. Here it is made harmless and short."""
 
+import math
 import unicodedata
 
 from runner.model import Batch
@@ -65,3 +66,8 @@ def batch(value: Batch) -> str:
 def count(number: int, word: str) -> str:
     """`1 cell`, `3,780 cells`."""
     return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def finite(number: float) -> float:
+    """The number, or 0 for an infinite one or none, which most formats cannot hold."""
+    return number if math.isfinite(number) else 0.0

@@ -14,7 +14,7 @@ from runner import bisect, bisect_points, bisect_search, cli, matrix, packages, 
 from runner.bisect_search import Word
 from runner.engines.base import CannotStart
 from runner.engines.fake import FakeEngine, FakeWorker, Step
-from runner.errors import MachineError, UsageError
+from runner.errors import MachineError
 from runner.messages import BatchBody, Case, Done, OverflowBody
 from runner.model import How, Order, State
 from runner.options import EngineName, Machine
@@ -268,6 +268,7 @@ def test_versions_of_a_package_are_laid_over_the_release(
     again = len(ran(engine))
     assert asked("--over", "flashinfer-python", "--among", ",".join(versions), good="0.6.1", bad="0.6.4") == 0
     assert len(ran(engine)) == again
+    Path("runs").mkdir()
     assert cli.main(["history", CELL]) == 5
 
 
@@ -280,6 +281,14 @@ def test_a_matrix_with_another_version_keeps_everything_else(many: None) -> None
     }
     for name in ("axes", "loads", "rules", "known", "defaults", "tiers"):
         assert getattr(after, name) == getattr(before, name)
+
+
+def test_without_the_device_that_is_asked_for_nothing_is_judged(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked("--evidence", "device") == 3
+    assert "0.20.0 cannot be judged: there is no sm90 device here" in capsys.readouterr().err
+    assert not ran(engine)
 
 
 PIP = """import sys
@@ -297,8 +306,22 @@ def test_pip_says_which_versions_there_are(tmp_path: Path, monkeypatch: pytest.M
     assert packages.available("flashinfer-python") == ["0.6.1", "0.6.2", "0.6.4"]
     with pytest.raises(MachineError, match="No matching distribution found for nothing: name them with --among"):
         packages.available("nothing")
-    with pytest.raises(UsageError, match="is no name of a package"):
-        packages.available("--index-url=x")
+
+
+@pytest.mark.parametrize(
+    ("package", "among", "message"),
+    [
+        ("--index-url=x", "", "is no name of a package"),
+        ("a", "1.0,../2", "'../2' is no version"),
+        ("a", "1.0,,2.0", "'' is no version"),
+    ],
+)
+def test_what_is_no_package_or_version_goes_nowhere(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str], package: str, among: str, message: str
+) -> None:
+    assert asked(f"--over={package}", *(["--among", among] if among else []), good="1.0", bad="2.0") == 2
+    assert message in capsys.readouterr().err
+    assert not Path(".runner/bisect").exists() or not list(Path(".runner/bisect").glob("*.yaml"))
 
 
 def test_versions_of_a_package_are_not_laid_over_what_a_device_has(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import islice, product
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import matrix
@@ -103,7 +103,6 @@ def matrices(draw: st.DrawFn) -> Matrix:
 
 
 @given(chart=matrices())
-@settings(deadline=None)
 def test_ids_are_unique_and_safe_and_every_combination_is_there_once(chart: Matrix) -> None:
     made = list(cells(chart))
     assert [tuple(cell.axes.values()) for cell in made] == list(product(*chart.axes.values()))

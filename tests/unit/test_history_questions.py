@@ -324,6 +324,17 @@ def test_what_cannot_be_answered(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["history"], ["history", CELL], ["trend"]])
+def test_a_question_where_no_runs_are_makes_nothing(
+    in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    in_small()
+    before = sorted(tmp_path.rglob("*"))
+    assert cli.main(command) == 2
+    assert "runs: no such folder" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_hostile_words_do_nothing_to_a_terminal(in_small, capsys: pytest.CaptureFixture[str]) -> None:
     in_small()
     hostile = "\x1b]0;owned\x07[red]\u202e"

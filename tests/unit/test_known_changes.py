@@ -9,7 +9,7 @@ import pytest
 from runner import expectations
 from runner.conditions import Condition, Selector
 from runner.errors import UsageError
-from runner.known import adding, fitting, writing
+from runner.known import adding, narrowing, widening, writing
 from runner.known.adding import Said
 from runner.known.entries import Change
 from runner.matrix import KnownIssue, Matrix
@@ -81,19 +81,19 @@ def test_what_add_says_it_says_of_cells_that_were_seen_or_never_run_alone(seed: 
 @pytest.mark.parametrize("seed", TABLES)
 def test_after_prune_nothing_surprises_by_passing_and_what_was_expected_still_is(seed: int) -> None:
     text, chart, rows, _ = made(seed)
-    change = fitting.prune(rows, chart, today=TODAY)
+    change = narrowing.prune(rows, chart, today=TODAY)
     pruned = carried_out(text, change)
     for row, old, new in zip(rows, verdicts(rows, chart), verdicts(rows, pruned), strict=True):
         assert new is not Verdict.XPASS, row.id
         assert new is old or (old is Verdict.XPASS and not red(new)), row.id
-    assert not fitting.prune(rows, pruned, today=TODAY), "a second time there is nothing to prune"
+    assert not narrowing.prune(rows, pruned, today=TODAY), "a second time there is nothing to prune"
 
 
 @pytest.mark.parametrize("seed", TABLES)
 def test_prune_leaves_alone_what_the_run_did_not_see(seed: int) -> None:
     """Of the axes that an entry lists values of, no cell with a value that no result has leaves it."""
     text, chart, rows, _ = made(seed)
-    pruned = carried_out(text, fitting.prune(rows, chart, today=TODAY))
+    pruned = carried_out(text, narrowing.prune(rows, chart, today=TODAY))
     for entry in chart.known:
         spoken_of = [row for row in rows if entry.selector.matches(row.axes)]
         for axis in ("vllm", "kv_dtype"):
@@ -113,10 +113,10 @@ def test_after_update_the_entries_of_an_issue_fit_the_run(seed: int) -> None:
     text, chart, rows, random = made(seed)
     if not chart.known:
         with pytest.raises(UsageError, match="no known issue has the link"):
-            fitting.update(rows, chart, LINK, today=TODAY)
+            widening.update(rows, chart, LINK, today=TODAY)
         return
     issue = random.choice(chart.known).issue
-    updated = carried_out(text, fitting.update(rows, chart, issue, today=TODAY))
+    updated = carried_out(text, widening.update(rows, chart, issue, today=TODAY))
     mine = [entry for entry in chart.known if entry.issue == issue]
     others = tuple(entry for entry in chart.known if entry.issue != issue)
     for row, old, new in zip(rows, verdicts(rows, chart), verdicts(rows, updated), strict=True):
@@ -169,6 +169,15 @@ def test_one_pattern_is_one_entry_that_says_all_but_the_axes_it_does_not_depend_
     assert (entry.buffer, entry.how, entry.state) == (("paged_kv_indptr",), (How.RAISED,), State.OVERFLOW)
 
 
+def test_cells_that_a_rule_excludes_make_patterns_fewer_and_none_of_their_own() -> None:
+    """All archs but cpu with flashinfer are two patterns; with what cannot run anyway they are one."""
+    chart = chart_of()
+    rows = run_of(chart, lambda c: c["vllm"] == "0.31.0")
+    assert {row.axes["vllm"] for row in rows if row.state is State.UNSUPPORTED} == {"0.31.0", "0.32.0"}
+    (entry,) = adding.add(rows, chart, SAID, today=TODAY).added
+    assert where_of(entry) == {"vllm": ["0.31.0"], "kv_dtype": ["auto"]}
+
+
 def test_an_axis_is_left_out_where_one_asks_for_it_and_nothing_contradicts() -> None:
     chart = chart_of()
     rows = run_of(chart, lambda c: c["arch"] == "sm90", vllm=("0.32.0",))
@@ -207,13 +216,13 @@ def test_trouble_of_the_machine_beside_that_of_the_product_is_not_covered_up() -
     ]
     change = adding.add(rows, chart, SAID, today=TODAY)
     assert not change
-    assert change.notes == ("1 cells have trouble of machine or harness too, which no entry covers: left alone",)
+    assert change.notes == ("left alone: 1 cell with trouble of machine or harness too, which no entry covers",)
 
 
 def test_prune_takes_a_value_out_of_a_list_and_keeps_how_the_rest_is_said() -> None:
     chart = chart_of(issue({"arch": ["sm90", "sm100"], "backend": ["flashinfer"]}, buffer=("paged_kv_indptr",)))
     rows = run_of(chart, lambda c: c["arch"] == "sm90" and c["backend"] == "flashinfer")
-    change = fitting.prune(rows, chart, today=TODAY)
+    change = narrowing.prune(rows, chart, today=TODAY)
     ((entry,),) = change.fitted.values()
     assert where_of(entry) == {"arch": ["sm90"], "backend": ["flashinfer"]}, "also of kv_dtype fp8, which was not run"
     assert change.notes == ("known issue 1 (https://example.org/1) is over in 24 cells: narrowed",)
@@ -221,13 +230,13 @@ def test_prune_takes_a_value_out_of_a_list_and_keeps_how_the_rest_is_said() -> N
 
 def test_prune_keeps_the_releases_that_did_not_run() -> None:
     chart = chart_of(issue({"vllm": ["0.31.0", "0.32.0"], "arch": ["sm90"]}))
-    ((entry,),) = fitting.prune(run_of(chart, lambda c: False, vllm=("0.32.0",)), chart, today=TODAY).fitted.values()
+    ((entry,),) = narrowing.prune(run_of(chart, lambda c: False, vllm=("0.32.0",)), chart, today=TODAY).fitted.values()
     assert where_of(entry) == {"vllm": ["0.31.0"], "arch": ["sm90"]}
 
 
 def test_prune_takes_out_an_entry_that_is_over_wherever_it_was_seen() -> None:
     chart = chart_of(issue({"vllm": ["0.32.0"], "arch": ["sm90"]}))
-    change = fitting.prune(run_of(chart, lambda c: False, vllm=("0.32.0",)), chart, today=TODAY)
+    change = narrowing.prune(run_of(chart, lambda c: False, vllm=("0.32.0",)), chart, today=TODAY)
     assert (change.fitted, change.added) == ({0: ()}, ())
 
 
@@ -238,7 +247,7 @@ def test_prune_takes_out_an_entry_that_is_over_wherever_it_was_seen() -> None:
 def test_prune_leaves_no_rest_that_a_rule_excludes_or_that_is_behind_the_end(where: dict, until: str | None) -> None:
     text = tables.text_of([issue(where, until=until)])
     chart = tables.read(text)
-    change = fitting.prune(run_of(chart, lambda c: False, vllm=("0.31.0",), arch=("sm90",)), chart, today=TODAY)
+    change = narrowing.prune(run_of(chart, lambda c: False, vllm=("0.31.0",), arch=("sm90",)), chart, today=TODAY)
     assert change.fitted == {0: ()}
     assert carried_out(text, change).known == ()
 
@@ -249,7 +258,7 @@ def test_prune_takes_a_buffer_that_holds_out_of_an_entry() -> None:
     rows = run_of(chart, lambda c: c["arch"] == "sm90" and c["spec_k"] > 0, case=case)
     rows += run_of(chart_of(), lambda c: c["arch"] == "sm90" and c["spec_k"] == 0, spec_k=(0,))
     rows = list({row.id: row for row in rows}.values())
-    (entries,) = fitting.prune(rows, chart, today=TODAY).fitted.values()
+    (entries,) = narrowing.prune(rows, chart, today=TODAY).fitted.values()
     assert {tuple(where_of(e)["spec_k"]): e.buffer for e in entries} == {
         (1, 3): ("paged_kv_indptr", "mask"),
         (0,): ("paged_kv_indptr",),
@@ -259,27 +268,27 @@ def test_prune_takes_a_buffer_that_holds_out_of_an_entry() -> None:
 @pytest.mark.parametrize(("still", "expected"), [(False, {0: ()}), (True, {})])
 def test_prune_takes_out_what_has_expired_unless_it_is_still_so(still: bool, expected: dict) -> None:
     chart = chart_of(issue({"arch": ["sm90"]}, until=date(2026, 11, 28)))
-    change = fitting.prune(run_of(chart, lambda c: still and c["arch"] == "sm90"), chart, today=TODAY)
+    change = narrowing.prune(run_of(chart, lambda c: still and c["arch"] == "sm90"), chart, today=TODAY)
     assert change.fitted == expected
     (note,) = change.notes
-    assert ("48 cells still have it: left there" in note) is still
+    assert ("it is still so in 48 cells: left there" in note) is still
 
 
 def test_prune_does_not_count_a_pass_behind_the_last_release_of_an_entry() -> None:
     chart = chart_of(issue({"arch": ["sm90"]}, until="0.31.0"))
     rows = run_of(chart, lambda c: c["vllm"] == "0.31.0" and c["arch"] == "sm90")
-    assert not fitting.prune(rows, chart, today=TODAY)
+    assert not narrowing.prune(rows, chart, today=TODAY)
 
 
 def test_a_flaky_entry_is_not_refuted_by_a_pass() -> None:
     chart = chart_of(issue({"arch": ["sm90"]}, flaky=True))
-    assert not fitting.prune(run_of(chart, lambda c: False), chart, today=TODAY)
+    assert not narrowing.prune(run_of(chart, lambda c: False), chart, today=TODAY)
 
 
 def test_update_carries_an_issue_into_the_next_release_as_it_is_said() -> None:
     chart = chart_of(issue({"vllm": ["0.31.0"], "arch": ["sm90"]}, buffer=("paged_kv_indptr",)))
     rows = run_of(chart, lambda c: c["arch"] == "sm90", vllm=("0.32.0",))
-    change = fitting.update(rows, chart, tables.LINKS[0], today=TODAY)
+    change = widening.update(rows, chart, tables.LINKS[0], today=TODAY)
     ((entry,),) = change.fitted.values()
     assert where_of(entry) == {"arch": ["sm90"]}, "of all releases there are"
     assert not change.added
@@ -288,7 +297,7 @@ def test_update_carries_an_issue_into_the_next_release_as_it_is_said() -> None:
 def test_update_says_exactly_what_is_beyond_one_axis() -> None:
     chart = chart_of(issue({"vllm": ["0.31.0"], "arch": ["sm90"]}, buffer=("paged_kv_indptr",), owner="somebody"))
     rows = run_of(chart, lambda c: c["arch"] == "sm90" or (c["arch"] == "sm100" and c["spec_k"] == 3), vllm=("0.32.0",))
-    change = fitting.update(rows, chart, tables.LINKS[0], today=TODAY)
+    change = widening.update(rows, chart, tables.LINKS[0], today=TODAY)
     (entry,) = change.added
     assert where_of(entry) == {"vllm": ["0.32.0"], "arch": ["sm100"], "spec_k": [3], "kv_dtype": ["auto"]}
     assert (entry.owner, entry.because, entry.buffer) == ("somebody", "so", ("paged_kv_indptr",))
@@ -297,9 +306,9 @@ def test_update_says_exactly_what_is_beyond_one_axis() -> None:
 def test_update_gives_an_expired_issue_a_new_end_and_then_it_counts() -> None:
     chart = chart_of(issue({"arch": ["sm90"]}, until=date(2026, 1, 1)))
     rows = run_of(chart, lambda c: c["arch"] == "sm90")
-    without = fitting.update(rows, chart, tables.LINKS[0], today=TODAY)
+    without = widening.update(rows, chart, tables.LINKS[0], today=TODAY)
     assert not without
-    assert without.notes == ("48 cells have it after the end of the entry: give --until",)
+    assert without.notes == ("left alone: 48 cells after the end of the entry: give --until",)
     end = (date(2027, 1, 1), frozenset())
-    ((entry,),) = fitting.update(rows, chart, tables.LINKS[0], today=TODAY, until=end, owner="me").fitted.values()
+    ((entry,),) = widening.update(rows, chart, tables.LINKS[0], today=TODAY, until=end, owner="me").fitted.values()
     assert (entry.until, entry.owner) == (date(2027, 1, 1), "me")

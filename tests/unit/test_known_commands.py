@@ -185,7 +185,7 @@ def test_results_of_candidates_are_left_out_and_counted(here: Path, write, capsy
     (here / "run/results.json").write_text(results.to_json(rows))
     code, out, err = run("add", "run", *NEW, capsys=capsys)
     assert (code, out) == (0, "")
-    assert "24 of 72 results are of no cell of the matrix, such as a candidate's: left out" in err
+    assert "left out: 24 of 72 results, of no cell of the matrix, such as a candidate's" in err
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_a_text_list_becomes_entries_of_exactly_the_cells_it_names(here: Path, c
     assert not named
     code, out, err = imported(LIST, capsys=capsys)
     assert (code, out) == (0, ""), "a second time there is nothing to import"
-    assert err.splitlines()[0] == "25 cells are known so already: left alone"
+    assert err.splitlines()[0] == "left alone: 25 cells known so already"
 
 
 def test_a_list_without_states_has_the_state_that_one_names(here: Path, capsys) -> None:

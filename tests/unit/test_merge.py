@@ -152,6 +152,7 @@ def said(one: CellOutcome) -> object:
         (outcome_of(State.FAIL, evidence=Evidence.EMULATED, at="2"), outcome_of(State.PASS, evidence=Evidence.DEVICE)),
         (outcome_of(State.PASS, at="1", cases="cccc"), outcome_of(State.FAIL, at="2", cases="dddd")),
         (outcome_of(State.INFRA, evidence=Evidence.DEVICE, at="9"), outcome_of(State.PASS)),
+        (outcome_of(State.INFRA, at="9"), outcome_of(State.INFRA, evidence=Evidence.DEVICE)),
         (outcome_of(State.NOT_RUN, at="9"), outcome_of(State.CRASH)),
         (outcome_of(State.SKIPPED, at="9"), outcome_of(State.REFUSED)),
         (outcome_of(State.MISSING, at="9"), outcome_of(State.PASS)),
@@ -177,7 +178,7 @@ def test_plans_are_joined_in_whatever_order(a, b, c) -> None:
     chart = Matrix(axes={"backend": tuple(reversed(NAMES))}, loads={}, environments={}, tiers={})
 
     def join(*plans: Iterable[Planned]) -> tuple[Planned, ...]:
-        return merge_rules.planned(plans, chart).planned
+        return merge_rules.planned(plans, {}, chart).planned
 
     a, b, c = map(plan_of, (a, b, c))
     whole = join(a, b, c)
@@ -187,6 +188,36 @@ def test_plans_are_joined_in_whatever_order(a, b, c) -> None:
     for one in whole:
         found = [other for other in [*a, *b, *c] if other.cell.id == one.cell.id]
         assert bool(one.skipped) == all(other.skipped for other in found)
+
+
+RUNS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(list(Evidence)), st.none() | st.sampled_from("123")))
+
+
+def run_of(words: Sequence[tuple[str, Evidence, str | None]]) -> tuple[list[Planned], list[CellOutcome]]:
+    """A plan, and results of some of its cells, with the evidence that was planned."""
+    words = list({cell: (cell, kind, at) for cell, kind, at in words}.values())
+    results = [
+        outcome_of(State.INFRA if at == "1" else State.PASS, cell=c, evidence=e, at=at) for c, e, at in words if at
+    ]
+    return plan_of([(cell, kind, "") for cell, kind, _ in words]), results
+
+
+@given(RUNS, RUNS, RUNS)
+def test_a_result_has_the_evidence_that_is_planned_in_whatever_order_runs_are_joined(a, b, c) -> None:
+    chart = Matrix(axes={"backend": NAMES}, loads={}, environments={}, tiers={})
+
+    def join(*runs: tuple[Sequence[Planned], Sequence[CellOutcome]]) -> tuple[tuple[Planned, ...], list[CellOutcome]]:
+        merged = joined(*(outcomes for _, outcomes in runs))
+        plan = merge_rules.planned((planned for planned, _ in runs), merged, chart)
+        return plan.planned, sorted(flat(merged), key=merge_rules.dump)
+
+    a, b, c = map(run_of, (a, b, c))
+    whole = join(a, b, c)
+    assert join(join(a, b), c) == join(a, join(b, c)) == join(c, b, a) == join(whole, whole) == whole
+    merged = joined(whole[1])
+    for one in whole[0]:
+        if one.cell.id in merged:
+            assert one.evidence is merged[one.cell.id][-1].evidence
 
 
 @pytest.mark.parametrize("raised", [False, True])

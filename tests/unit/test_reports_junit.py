@@ -22,9 +22,7 @@ def test_a_cell_is_a_test_case_named_by_its_id():
     assert (case.name, case.classname) == ("0.32.0-flashinfer-sm80-hybrid_on-k0-c64-solo", "flashinfer.sm80")
     assert case.time == 0.05
     assert case.is_passed
-    properties = {one.name: one.value for one in case.properties()}
-    assert properties["evidence"] == "emulated"
-    assert properties["environment.vllm"] == "0.32.0"
+    assert case.system_out.splitlines()[:3] == ["evidence: emulated", "state: pass", "environment.vllm: 0.32.0"]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +39,7 @@ def test_each_verdict_has_its_kind_and_type(verdict, kind):
     (result,) = case.result
     assert result._tag == kind
     assert result.type == verdict.value
-    assert result.message == (f"known, fail: {ISSUE}" if verdict is Verdict.XFAIL else "why")
+    assert result.message == (f"known, fail: {ISSUE} (emulated)" if verdict is Verdict.XFAIL else "why (emulated)")
 
 
 def test_a_failure_tells_the_numbers_and_the_repro_line():
@@ -56,7 +54,8 @@ def test_the_totals_of_the_suite_are_right():
     document = JUnitXml.fromstring(junit.render(rows).encode())
     (suite,) = document
     for one in (document, suite):
-        assert (one.tests, one.failures, one.errors, one.skipped) == (3782, 1, 1, 54 + 1080 + 432)
+        assert (one.tests, one.failures, one.errors) == (3782, 1, 1)
+    assert suite.skipped == 54 + 1080 + 432
     assert len(list(suite)) == 3782
 
 

@@ -60,7 +60,7 @@ kernel ran).
 3 groups unexpected
 
 overflow resized in cum_seq_lens_kv · flashinfer · 4 cells · emulated
-  where     flashinfer sm100 hybrid on,off k0,3 solo
+  where     flashinfer sm100 solo
   case      test_prefill_lengths_have_an_entry_for_each_row
   buffer    required 6, allocated 2
   batch     query_lens 320; seq_lens 320
@@ -68,7 +68,7 @@ overflow resized in cum_seq_lens_kv · flashinfer · 4 cells · emulated
   repro     runner repro 0.32.0-flashinfer-sm100-hybrid_on-k0-c64-solo
 
 overflow raised in paged_kv_indptr · flashinfer · 4 cells · emulated
-  where     flashinfer sm90 hybrid on,off k0,3 solo
+  where     flashinfer sm90 solo
   case      test_paged_kv_buffers_hold_the_worst_batches
   buffer    required 6, allocated 2; at worst required 9, allocated 2
   batch     query_lens 320; seq_lens 320
@@ -76,7 +76,7 @@ overflow raised in paged_kv_indptr · flashinfer · 4 cells · emulated
   repro     runner repro 0.32.0-flashinfer-sm90-hybrid_on-k0-c64-solo
 
 overflow short in draft_mask · flashinfer · 2 cells · emulated
-  where     flashinfer sm90 hybrid on,off k3 solo
+  where     flashinfer sm90 k3 solo
   case      test_draft_mask_has_a_row_for_each_window
   buffer    required 2, allocated 1
   batch     query_lens 4; seq_lens 4
