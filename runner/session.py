@@ -143,7 +143,7 @@ def _last(path: Path) -> dict[str, CellOutcome]:
 
 def report(run_directory: Path, *, json: bool) -> int:
     """Show a run again and write its reports anew."""
-    rows = read(run_directory)
+    rows = read_run(run_directory)
     code = outcome.exit_code((row.verdict for row in rows), lacking=_lacking(run_directory, rows))
     if run_directory.is_dir():
         files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
@@ -160,17 +160,17 @@ def _lacking(run_directory: Path, rows: Sequence[CellResult]) -> bool:
 
 def overflows(run_directories: Sequence[Path]) -> int:
     """Print the tables of which overflow exists where; of a cell in several runs, the last one counts."""
-    rows = {row.id: row for directory in run_directories for row in read(directory)}
+    rows = {row.id: row for directory in run_directories for row in read_run(directory)}
     output.emit(overflow_tables.render(tuple(rows.values())).rstrip())
     return 0
 
 
-def read(run_directory: Path) -> Sequence[CellResult]:
+def read_run(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run: from their file, or where it was killed from its journal."""
     if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
-        return results.read(run_directory)
+        return results.read_run(run_directory)
     plan = planning.from_json((run_directory / PLAN).read_bytes())
-    started = next((e for e in journal.read(run_directory / EVENTS) if isinstance(e, RunStarted)), None)
+    started = next((e for e in journal.read_run(run_directory / EVENTS) if isinstance(e, RunStarted)), None)
     naked = started is not None and "--no-known" in started.argv
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     judge = _judge(chart, default_matrix(), known=not naked)

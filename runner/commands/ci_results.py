@@ -42,7 +42,7 @@ def gather(
     from runner.ci import gather as gathering
 
     made = gathering.kept_plan(plan_directory)
-    found = gathering.gather(made, runs, session.read, untaken=asking.names(untaken))
+    found = gathering.gather(made, runs, session.read_run, untaken=asking.names(untaken))
     gathering.keep(out, found, plan_directory, title=title or "matrix")
     output.emit("\n".join(gate.lines(found, {})[:-1]))
 
@@ -62,7 +62,7 @@ def summary(
     if gate.failed(needed) or (merged / gathering.JOBS_FILE).exists():
         text = page.render(gathering.kept(merged, or_nothing=True), needed, title=title)
     else:
-        rows = session.read(merged)
+        rows = session.read_run(merged)
         code = outcome.exit_code(row.verdict for row in rows)
         text = markdown.render(rows, exit_code=code, title=title)
     if not step.append("GITHUB_STEP_SUMMARY", text):
@@ -80,7 +80,7 @@ def annotations(merged: Merged = Path("merged"), needs: Needs = "") -> None:
     if gate.failed(needed) or (merged / gathering.JOBS_FILE).exists():
         lines = making.annotations(gathering.kept(merged, or_nothing=True), needed)
     else:
-        lines = making.of_run(session.read(merged))
+        lines = making.of_run(session.read_run(merged))
     output.emit("\n".join(lines) or "nothing to say")
 
 
