@@ -168,9 +168,9 @@ def overflows(run_directories: Sequence[Path]) -> int:
 def read_run(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run: from their file, or where it was killed from its journal."""
     if (run_directory / results.NAME).exists() or not (run_directory / EVENTS).exists():
-        return results.read_run(run_directory)
+        return results.read(run_directory)
     plan = planning.from_json((run_directory / PLAN).read_bytes())
-    started = next((e for e in journal.read_run(run_directory / EVENTS) if isinstance(e, RunStarted)), None)
+    started = next((e for e in journal.read(run_directory / EVENTS) if isinstance(e, RunStarted)), None)
     naked = started is not None and "--no-known" in started.argv
     chart = candidates.join(matrix.load(run_directory / MATRIX_COPY), candidates.kept(run_directory))
     judge = _judge(chart, default_matrix(), known=not naked)
