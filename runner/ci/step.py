@@ -16,6 +16,7 @@ def append(variable: str, text: str) -> bool:
 
 
 def number(variable: str) -> int:
+    """UsageError where the variable holds none."""
     text = os.environ.get(variable, "")
     if not text.isdecimal():
         raise UsageError(f"{variable} is not set to a number: this command is for a step of GitHub Actions")

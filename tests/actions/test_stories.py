@@ -186,7 +186,7 @@ def test_a_hostile_pull_request_reaches_no_machine_and_runs_nothing_of_its_words
     ("sender", "conclusion", "says"),
     [
         ("maintainer", "failure", f"pull request 7 at {HEAD}, as maintainer authorised"),  # red: no GPU is here
-        ("stranger", "failure", "'stranger' put the label, and is none of maintainer"),
+        ("stranger", "failure", "'stranger' put the label, and is none of bob, maintainer"),
     ],
 )
 def test_a_label_authorises_one_commit(tree, build: Build, sender: str, conclusion: str, says: str) -> None:
