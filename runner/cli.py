@@ -11,7 +11,7 @@ import typer
 
 from runner import listing, matrix, output, select
 from runner import plan as planning
-from runner.commands import arguments, bisect, compare, history, known, signoff
+from runner.commands import arguments, bisect, ci, compare, history, known, signoff
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -52,7 +52,7 @@ env = typer.Typer(
     help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
 )
 app.add_typer(env, name="env")
-for topic in (history, bisect, compare, known, signoff):
+for topic in (history, bisect, compare, known, signoff, ci):
     topic.add_to(app)
 
 
@@ -137,8 +137,17 @@ def plan(
     evidence: Evidence = Obtained.BEST,
     known_crashes: RunKnownCrashes = False,
     as_json: Json = False,
+    github: Annotated[
+        bool, typer.Option("--github", help="As the jobs of a workflow: JSON for its matrix, one job for each machine.")
+    ] = False,
+    machines: Annotated[
+        str, typer.Option("--machines", metavar="ARCHS", help="With --github: archs of GPU machines, as sm90,sm100.")
+    ] = "",
 ) -> None:
     """Show what would run, where, and why not."""
+    if github:
+        ci.show_jobs(arguments.chart(matrix_file, candidate), filters, tier, candidate, machines)
+        return
     from runner import expectations, machine
 
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)

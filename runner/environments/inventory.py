@@ -76,13 +76,19 @@ def everything() -> list[Built]:
     return found
 
 
-def clean_local(root: Path = venv.ROOT, *, tell: Callable[[str], None]) -> int:
-    """Remove every local environment that nobody builds or uses; gives the bytes freed."""
+def _never() -> bool:
+    return False
+
+
+def clean_local(root: Path = venv.ROOT, *, tell: Callable[[str], None], enough: Callable[[], bool] = _never) -> int:
+    """Remove local environments that nobody builds or uses, the oldest first, until `enough`; gives the bytes freed."""
     for left_over in venv.sweep(root):
         tell(f"{left_over}: removed, left by a build that was killed or replaced")
     freed = 0
     kept: dict[str, str] = {}  # by what it needs, too
     for one in _tops_first(local(root)):
+        if enough():
+            break
         place = Path(one.name)
         with if_free(root / f"{place.name}.lock") as free:
             if place.name in kept or not free or venv.in_use(place):
@@ -105,13 +111,15 @@ def _tops_first(found: list[Built]) -> list[Built]:
     def height(name: str) -> int:
         return 1 + height(over[name]) if name in over else 0
 
-    return sorted(found, key=lambda one: -height(Path(one.name).name))
+    return sorted(found, key=lambda one: (-height(Path(one.name).name), -one.age_s))
 
 
-def clean_images(client: DockerClient, *, tell: Callable[[str], None]) -> int:
-    """Remove every image of ours that no container uses; gives the bytes freed."""
+def clean_images(client: DockerClient, *, tell: Callable[[str], None], enough: Callable[[], bool] = _never) -> int:
+    """Remove images of ours that no container uses, until `enough`; gives the bytes freed."""
     freed = 0
     for one in sorted(images(client), key=lambda one: one.age_s):  # the newest first: a base is older
+        if enough():
+            break
         try:
             client.images.remove(one.name)
         except APIError as error:

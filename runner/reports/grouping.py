@@ -53,7 +53,7 @@ def groups(results: Sequence[CellResult]) -> tuple[Group, ...]:
     for result in results:
         for finding in findings(result):
             together[_key(finding)].append(finding)
-    return tuple(sorted(map(_group, together.values()), key=_rank))
+    return tuple(sorted(map(_group, together.values()), key=rank))
 
 
 def findings(result: CellResult) -> Iterator[Finding]:
@@ -125,7 +125,8 @@ def _effort(finding: Finding) -> tuple[int, int]:
     return len(finding.overflow.batch.query_lens), sum(finding.overflow.batch.query_lens)
 
 
-def _rank(group: Group) -> tuple[bool, int, int, int, str, str]:
+def rank(group: Group) -> tuple[bool, int, int, int, str, str]:
+    """The order in which groups are shown: what is unexpected, bad and frequent comes first."""
     return (
         group.expected,
         VERDICT_ORDER[group.verdict],

@@ -17,25 +17,26 @@ GROUPS_LIMIT = 600_000
 MAP_WIDTH = 120
 
 
-def render(results: Sequence[CellResult], *, exit_code: int, title: str = "") -> str:
+def render(results: Sequence[CellResult], *, exit_code: int, title: str = "", limit: int = LIMIT) -> str:
     """The report, most important first; what does not fit is counted, not silently dropped."""
+    groups_limit = limit * GROUPS_LIMIT // LIMIT
     axes = patterns.domain(results)
     found = groups(results)
     unexpected = [group for group in found if not group.expected]
     known = [group for group in found if group.expected]
-    unexpected_text = _section("Unexpected", unexpected, axes, brief=False, limit=GROUPS_LIMIT)
-    left = max(0, GROUPS_LIMIT - len(unexpected_text.encode()))
+    unexpected_text = _section("Unexpected", unexpected, axes, brief=False, limit=groups_limit)
+    left = max(0, groups_limit - len(unexpected_text.encode()))
     sections = [
         f"# Attention matrix{': ' + code(title) if title else ''}\n\n**{summary.exit_line(exit_code)}**\n",
         _totals(results) + "".join(f"\n{line}\n" for line in summary.evidence_lines(results)),
         "".join(f"- {code(line, 1000)}\n" for line in summary.expired_lines(results)),
         unexpected_text,
         _section("Known, and still so", known, axes, brief=True, limit=left),
-        _maps(results),
+        _maps(results, limit * MAP_LIMIT // LIMIT),
         _reasons(results),
     ]
     text = "\n".join(section for section in sections if section)
-    if len(text.encode()) > LIMIT:
+    if len(text.encode()) > limit:
         raise AssertionError(f"report.md has {len(text.encode())} bytes: a section broke its limit")
     return text
 
@@ -108,14 +109,14 @@ def _indented(text: str) -> str:
     return "".join(f"  {line}\n" for line in text.splitlines())
 
 
-def _maps(results: Sequence[CellResult]) -> str:
+def _maps(results: Sequence[CellResult], limit: int) -> str:
     lines: list[str] = []
     drawn = heatmap.blocks(results)
     for found in drawn:
         lines += [heatmap.as_text(line) for line in heatmap.lay_out(found, MAP_WIDTH)]
         lines.append("")
     text = block([*lines, heatmap.as_text(heatmap.legend(drawn))]) if lines else ""
-    if len(text.encode()) > MAP_LIMIT:
+    if len(text.encode()) > limit:
         text = "Left out: it is too large for this page; `runner report` shows it.\n"
     return f"## Heat map\n\n{text}" if text else ""
 

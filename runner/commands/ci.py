@@ -1,0 +1,164 @@
+"""`runner ci ...`: what the workflows under .github/ do. Options can be given as variables: no text enters a script."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner import output
+from runner.ci import step
+from runner.commands import ci_machines, ci_results
+from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
+from runner.matrix import Matrix
+from runner.options import EngineName, default_matrix
+
+Machines = Annotated[
+    str, typer.Option("--machines", envvar="MACHINES", metavar="ARCHS", help="Archs of GPU machines: sm90,sm100.")
+]
+FilterText = Annotated[str, typer.Option("--filter-text", envvar="FILTER", metavar="EXPR", help="One more filter.")]
+Vllm = Annotated[str, typer.Option("--vllm", envvar="VLLM", metavar="RELEASE", help="The release of vLLM to judge.")]
+TierText = Annotated[str | None, typer.Option("--tier", envvar="TIER", metavar="NAME", help="A tier of the matrix.")]
+Commit = Annotated[
+    str, typer.Option("--commit", envvar="VLLM_COMMIT", metavar="SHA", help="A commit of vLLM, checked out before.")
+]
+Checkout = Annotated[
+    Path, typer.Option("--checkout", envvar="VLLM_CHECKOUT", metavar="DIR", help="Where that commit is checked out.")
+]
+
+ci = typer.Typer(help="What the workflows of GitHub Actions do: see docs/self-hosted.md.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    ci_results.add_to(ci)
+    ci_machines.add_to(ci)
+    app.add_typer(ci, name="ci")
+
+
+def show_jobs(
+    found: Matrix, filters: list[str] | None, tier: str | None, candidates: list[str] | None, machines: str
+) -> None:
+    """Print the jobs of a selection as a workflow reads them."""
+    from runner.ci import asking, jobs
+
+    asked = jobs.Asked(
+        tier=tier or "",
+        filters=tuple(filters or ()),
+        candidates=tuple(candidates or ()),
+        machines=asking.names(machines),
+    )
+    made = jobs.make(found, asked)
+    output.emit(json.dumps(jobs.as_github([job for job, _ in made]), indent=1))
+
+
+@ci.command()
+def plan(
+    matrix_file: MatrixFile = None,
+    filters: Filters = None,
+    filter_text: FilterText = "",
+    tier: TierText = None,
+    vllm: Vllm = "",
+    commit: Commit = "",
+    checkout: Checkout = Path("vllm"),
+    machines: Machines = "",
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the plan is kept.")] = Path("plan"),
+) -> None:
+    """Write which jobs there are, and which cells each has; tell the workflow, in GITHUB_OUTPUT."""
+    from runner.ci import asking, gather, jobs
+
+    question = asking.asked(
+        chart_of=lambda candidates: chart(matrix_file, candidates),
+        tier=tier or "",
+        filters=(*(filters or ()), *([filter_text] if filter_text else [])),
+        vllm=vllm,
+        commit=commit,
+        checkout=checkout,
+        machines=asking.names(machines),
+    )
+    offline = asking.offline(question.asked.machines, output.note)
+    made = jobs.make(question.chart, asking.with_offline(question.asked, offline))
+    gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart)
+    for name, value in asking.outputs(tuple(job for job, _ in made)).items():
+        step.append("GITHUB_OUTPUT", f"{name}={value}\n")
+    for job, cells in made:
+        where = f"skipped: {job.offline}" if job.offline else " ".join(job.runs_on)
+        output.emit(f"{job.name}: {len(cells.planned):,} cells, {job.cells:,} to run; {where}")
+
+
+@ci.command()
+def run(
+    job: Annotated[str, typer.Option("--job", envvar="JOB", metavar="JSON", help="A job of the plan.")] = "",
+    matrix_file: MatrixFile = None,
+    filters: Filters = None,
+    filter_text: FilterText = "",
+    tier: TierText = None,
+    candidate: Candidates = None,
+    vllm: Vllm = "",
+    engine: Engine = EngineName.AUTO,
+    limit: Annotated[
+        float | None,
+        typer.Option("--limit", envvar="LIMIT", metavar="SECONDS", min=1, help="For the run: its results are kept."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory itself.")] = None,
+    verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
+) -> None:
+    """Run the cells of a job of the plan, or what the options select; nothing they print is a command to GitHub."""
+    from runner.ci import annotations, asking, jobs
+
+    if job:
+        options = asking.options_of(jobs.from_json(job))
+    else:
+        texts = (*(filters or ()), *([filter_text] if filter_text else []), *([f"vllm={vllm}"] if vllm else []))
+        options = asking.options(texts, tier, tuple(candidate or ()), engine)
+    begin, end = annotations.muted()
+    output.emit(begin)
+    try:
+        code = asking.run(options, matrix_file, out, limit, verbose)
+    finally:
+        output.emit(end)
+    raise typer.Exit(code)
+
+
+@ci.command()
+def wait(
+    names: Annotated[str, typer.Option("--jobs", envvar="JOBS", metavar="NAMES", help="Of the plan, by comma.")] = "",
+    minutes: Annotated[
+        float, typer.Option("--minutes", envvar="MINUTES", min=0, help="How long a job may be queued.")
+    ] = 30.0,
+) -> None:
+    """Wait for the jobs on GPU machines, but not for one that no machine takes; 3 where one is missing or red."""
+    from runner.ci import api, asking, waiting
+
+    github = api.Api.here("GITHUB_TOKEN")
+    run_id, attempt = step.number("GITHUB_RUN_ID"), step.number("GITHUB_RUN_ATTEMPT")
+    waited = waiting.wait(
+        asking.names(names), lambda: github.jobs(run_id, attempt), patience_s=minutes * 60, tell=output.note
+    )
+    step.append("GITHUB_OUTPUT", f"untaken={','.join(waited.untaken)}\n")
+    for name in waited.untaken:
+        output.emit(f"{name}: no machine took it within {minutes:g} minutes: is one registered, online and not busy?")
+    for name in waited.red:
+        output.emit(f"{name}: ended red")
+    raise typer.Exit(3 if waited.untaken or waited.red else 0)
+
+
+@ci.command("cache-key")
+def cache_key(
+    matrix_file: MatrixFile = None,
+    job: Annotated[str, typer.Option("--job", envvar="JOB", metavar="JSON", help="A job of the plan.")] = "",
+    tier: TierText = None,
+    filter_text: FilterText = "",
+    vllm: Vllm = "",
+) -> None:
+    """Name what the environments of these cells are made from; tell the workflow, in GITHUB_OUTPUT, as `key`."""
+    from runner.ci import asking, jobs
+
+    if job:
+        options = asking.options_of(jobs.from_json(job))
+    else:
+        texts = [text for text in (filter_text, f"vllm={vllm}" if vllm else "") if text]
+        options = asking.options(texts, tier, (), EngineName.AUTO)
+    key = asking.cache_key(chart(matrix_file, list(options.candidates)), options)
+    if not step.append("GITHUB_OUTPUT", f"key={key}\n"):
+        output.emit(key)

@@ -1,0 +1,64 @@
+"""GitHub's API, as far as `runner ci` asks it: self-hosted runners, and the jobs of a run."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.actions.harness import GitHub
+
+
+@contextmanager
+def served(github: "GitHub") -> Iterator[str]:
+    """The address of a server that answers for it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            code, body = answer(github, self.path.partition("?")[0], self.headers.get("Authorization", ""))
+            data = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, dict[str, Any]]:
+    prefix = f"/repos/{github.repository}/actions"
+    if path == f"{prefix}/runners":
+        if authorization != f"Bearer {github.secrets.get('RUNNERS_TOKEN')}":
+            return 403, {"message": "Resource not accessible by integration"}
+        return 200, {
+            "runners": [
+                {
+                    "name": one.name,
+                    "status": "online" if one.online else "offline",
+                    "labels": [{"name": label} for label in one.labels],
+                }
+                for one in github.machines
+            ]
+        }
+    if match := re.fullmatch(rf"{prefix}/runs/(\d+)/attempts/(\d+)/jobs", path):
+        run = github.runs[int(match[1])]
+        token = authorization.removeprefix("Bearer ")
+        if run.tokens.get(token, {}).get("actions") not in {"read", "write"}:
+            return 403, {"message": "Resource not accessible by integration"}
+        jobs = [{"name": job.name, "status": job.status, "conclusion": job.conclusion} for job in run.all_jobs]
+        return 200, {"total_count": len(jobs), "jobs": jobs}
+    return 404, {"message": "Not Found"}

@@ -1,0 +1,122 @@
+"""A repository on a GitHub that is played: this project as it lies here, with a small selection of cells."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from runner.environments import venv
+from tests.actions import api_played, python_played
+from tests.actions.harness import Event, GitHub, Machine
+
+PROJECT = Path(__file__).parents[2]
+OWN = "someone/attnmatrix"
+MAIN, HEAD, PUSHED = (digit * 40 for digit in "abc")
+"""Commits: of the default branch, of a pull request, and pushed to it later."""
+TIERS = ("pr", "nightly", "release")
+PASSES = ("flash_attn", "sm90,sm100", "hybrid=on", "spec_k=0", "chunk=64", "load=solo")
+OVERFLOWS = ("flashinfer", "sm90", "hybrid=on", "spec_k=3", "chunk=64", "load=solo")
+EXCLUDED = ("flashinfer", "arch=cpu", "hybrid=on", "spec_k=0", "chunk=64", "load=solo")
+"""Cells that a rule takes out: a run of them needs no vLLM."""
+HOSTED = Machine("hosted", frozenset({"ubuntu-24.04"}), hosted=True)
+SECRETS = {"RUNNERS_TOKEN": "s3cr3t-of-the-machines"}
+
+Build = Callable[..., GitHub]
+
+
+def files_of_the_project() -> list[str]:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=PROJECT)
+    return [name for name in done.stdout.decode().split("\0") if name and (PROJECT / name).is_file()]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Callable[..., Path]:
+    """A copy of the project whose tiers select `cells`, in which nothing is known where `known` is false."""
+
+    def make(name: str, cells: Sequence[str], *, known: bool = True) -> Path:
+        place = tmp_path / "trees" / name
+        for file in files_of_the_project():
+            (place / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(PROJECT / file, place / file)
+        matrix = place / "matrix.yaml"
+        text = matrix.read_text()
+        for tier in TIERS:
+            text, times = re.subn(rf"^  {tier}: .*$", f"  {tier}: {list(cells)}", text, flags=re.MULTILINE)
+            assert times == 1
+        if not known:
+            text = text.partition("\nknown:\n")[0] + "\nknown: []\n"
+        matrix.write_text(text)
+        workflow = place / ".github/workflows/matrix.yml"
+        short = workflow.read_text().replace("default: 30\n", "default: 0.02\n")  # minutes that a job may be queued
+        assert short != workflow.read_text()
+        workflow.write_text(short)
+        return place
+
+    return make
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    """Makes the GitHub of a story, with its API."""
+    python_played.make(tmp_path / "bin")
+    stack = []
+
+    def make(tree_of_main: Path, *machines: Machine, secrets: dict[str, str] | None = None, **named: str) -> GitHub:
+        github = GitHub(
+            folder=tmp_path / "github",
+            repository=OWN,
+            bin=tmp_path / "bin",
+            environments=(PROJECT / venv.ROOT).resolve(),
+            trees={(OWN, MAIN): tree_of_main},
+            machines=[HOSTED, *machines],
+            secrets=SECRETS if secrets is None else secrets,
+            vars={"GPU_MACHINES": ",".join(sorted({label for m in machines for label in m.labels if "sm" in label}))},
+        )
+        github.folder.mkdir()
+        for machine in machines:
+            machine.hook = hook(tmp_path)
+        server = api_played.served(github)
+        github.api_url = server.__enter__()
+        stack.append(server)
+        return github
+
+    yield make
+    for server in stack:
+        server.__exit__(None, None, None)
+
+
+def pull_request(action: str = "opened", *, head: str = HEAD, label: str = "", sender: str = "stranger") -> Event:
+    """From a fork. The tree that runs is that of the pull request, workflows and all."""
+    payload = {
+        "action": action,
+        "number": 7,
+        "pull_request": {"number": 7, "head": {"sha": head, "ref": "topic"}, "title": "a fix"},
+        "sender": {"login": sender},
+        **({"label": {"name": label}} if label else {}),
+    }
+    return Event("pull_request", head, "refs/pull/7/merge", payload, from_fork=True)
+
+
+def gpu_machine(arch: str, *, online: bool = True, **env: str) -> Machine:
+    return Machine(f"lab-{arch}", frozenset({"self-hosted", "gpu", arch}), online=online, env=env)
+
+
+def hook(folder: Path) -> Path:
+    """The script of docs/self-hosted.md, for this repository, with the project that is tested."""
+    page = (PROJECT / "docs/self-hosted.md").read_text()
+    (script,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    python = folder / "python"
+    # -I would find the project that is installed, which is not the one that is tested
+    python.write_text(f'#!/bin/bash\n[[ "$1" == -I ]] && PYTHONPATH={PROJECT} exec {sys.executable} "${{@:2}}"\n')
+    python.chmod(0o755)
+    for old, new in (("/opt/attnmatrix/bin/python", str(python)), ("OWNER/NAME", OWN), ("alice", "maintainer")):
+        assert old in script
+        script = script.replace(old, new)
+    path = folder / "admit.sh"
+    path.write_text(script)
+    return path

@@ -1,0 +1,359 @@
+"""Runs our workflows on this machine, as GitHub Actions would: events, jobs, matrices, steps, artifacts, cancelling.
+
+Sources: docs.github.com, "Workflow syntax for GitHub Actions", "Contexts", "Variables", "Canceling a workflow run",
+"Re-running workflows and jobs", "Reusing workflow configurations". What is not known here is an error (Unknown).
+Jobs run one after another, in the order of the file among those that are ready.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.actions.expressions import Functions, Unknown, fill, holds
+from tests.actions.steps import Steps
+
+WORKFLOW_KEYS = {"name", "on", "permissions", "concurrency", "env", "jobs"}
+JOB_KEYS = {
+    "name", "needs", "if", "runs-on", "strategy", "timeout-minutes", "permissions", "outputs", "env", "steps",
+    "uses", "with", "secrets", "concurrency",
+}  # fmt: skip
+STRENGTH = {"none": 0, "read": 1, "write": 2}
+ENDED = {"success", "skipped"}
+
+
+@dataclass
+class Machine:
+    """Something that takes jobs; a hosted one is new for each."""
+
+    name: str
+    labels: frozenset[str]
+    online: bool = True
+    hosted: bool = False
+    hook: Path | None = None
+    """A script that the machine asks before each job."""
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Event:
+    """What happened: GitHub writes it, nobody else can."""
+
+    name: str
+    sha: str
+    ref: str
+    payload: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, Any] = field(default_factory=dict)
+    from_fork: bool = False
+    """Then there are no secrets, and the token reads."""
+
+
+@dataclass
+class GitHub:
+    """A repository with its machines, secrets and runs."""
+
+    folder: Path
+    repository: str
+    bin: Path
+    environments: Path
+    api_url: str = ""
+    trees: dict[tuple[str, str], Path] = field(default_factory=dict)
+    """What is checked out of a repository at a commit."""
+    machines: list[Machine] = field(default_factory=list)
+    secrets: dict[str, str] = field(default_factory=dict)
+    vars: dict[str, str] = field(default_factory=dict)
+    runs: dict[int, "Run"] = field(default_factory=dict)
+    cache_keys: list[str] = field(default_factory=list)
+
+    def trigger(self, workflow: str, event: Event, cancel_when: Callable[["Job"], bool] | None = None) -> "Run":
+        """Run a workflow of the commit that the event is of, to its end."""
+        number = len(self.runs) + 1
+        run = Run(self, number, workflow, event, self.folder / f"run{number}", cancel_when=cancel_when)
+        self.runs[number] = run
+        run.execute()
+        return run
+
+
+@dataclass
+class Job:
+    """One job of one attempt; its status and conclusion are GitHub's words."""
+
+    run: "Run"
+    key: str
+    name: str
+    machine: Machine | None
+    permissions: dict[str, str]
+    contexts: dict[str, Any]
+    folder: Path
+    status: str = "queued"
+    conclusion: str | None = None
+    outputs: dict[str, str] = field(default_factory=dict)
+    checked_out: list[tuple[str, str]] = field(default_factory=list)
+    log: str = ""
+    summary: str = ""
+    annotations: list[str] = field(default_factory=list)
+    seen_by_steps: list[str] = field(default_factory=list)
+    """The environment of each `run:`, as text."""
+    cancelled: bool = False
+
+    @property
+    def workspace(self) -> Path:
+        """On a machine that lives on, the same for each job."""
+        if self.machine and not self.machine.hosted:
+            return self.run.github.folder / "machines" / self.machine.name / "workspace"
+        return self.folder / "workspace"
+
+
+@dataclass
+class Run:
+    """A workflow run: its attempts share artifacts."""
+
+    github: GitHub
+    number: int
+    workflow: str
+    event: Event
+    folder: Path
+    attempt: int = 1
+    cancel_when: Callable[[Job], bool] | None = None
+    cancelled: bool = False
+    artifacts: dict[str, Path] = field(default_factory=dict)
+    attested: list[str] = field(default_factory=list)
+    tokens: dict[str, dict[str, str]] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """Of the newest attempt, by key; those that were not run again are still there."""
+    again: set[str] = field(default_factory=set)
+
+    @property
+    def sha(self) -> str:
+        return self.event.sha
+
+    @property
+    def all_jobs(self) -> list[Job]:
+        return list(self.jobs.values())
+
+    def job(self, name: str) -> Job:
+        (found,) = [job for job in self.all_jobs if job.name == name]
+        return found
+
+    def execute(self) -> None:
+        path = self.tree / ".github/workflows" / self.workflow
+        document = load(path)
+        if self.event.name not in triggers(document):
+            raise Unknown(f"{self.workflow} does not listen to {self.event.name}")
+        secrets = {} if self.event.from_fork else self.github.secrets
+        Level(self, document, "", self._inputs(document), secrets, None).execute()
+
+    def rerun_failed(self) -> None:
+        """Another attempt: what did not end well, and what needs it."""
+        self.attempt, self.cancelled, self.again = self.attempt + 1, False, set()
+        self.execute()
+
+    @property
+    def tree(self) -> Path:
+        return self.github.trees[self.github.repository, self.sha]
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context `github`."""
+        return {
+            "repository": self.github.repository,
+            "sha": self.sha,
+            "ref": self.event.ref,
+            "run_id": self.number,
+            "run_attempt": self.attempt,
+            "event_name": self.event.name,
+            "event": self.event.payload,
+            "server_url": "https://github.com",
+        }
+
+    def _inputs(self, document: dict[str, Any]) -> dict[str, Any]:
+        on = triggers(document)[self.event.name]
+        declared = on.get("inputs", {}) if isinstance(on, dict) else {}  # a schedule has none
+        return with_defaults(self.workflow, declared, self.event.inputs)
+
+
+def load(path: Path) -> dict[str, Any]:
+    document = yaml.load(path.read_text(), Loader=yaml.BaseLoader)
+    if unknown := set(document) - WORKFLOW_KEYS:
+        raise Unknown(f"{path.name}: {sorted(unknown)}")
+    return document
+
+
+def triggers(document: dict[str, Any]) -> dict[str, Any]:
+    on = document["on"]
+    return {on: None} if isinstance(on, str) else dict.fromkeys(on) if isinstance(on, list) else on
+
+
+def with_defaults(what: str, declared: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs, checked against those that are declared."""
+    if unknown := set(given) - set(declared):
+        raise Unknown(f"{what} has no inputs {sorted(unknown)}")
+    for name, one in declared.items():
+        if one.get("required") == "true" and name not in given:
+            raise Unknown(f"{what} needs the input {name}")
+    return {name: given.get(name, one.get("default", "")) for name, one in declared.items()}
+
+
+class Level:
+    """A workflow, or one that it calls; `granted` is what the caller's job lets it do."""
+
+    def __init__(
+        self,
+        run: Run,
+        document: dict[str, Any],
+        prefix: str,
+        inputs: dict[str, Any],
+        secrets: Mapping[str, str],
+        granted: dict[str, str] | None,
+    ) -> None:
+        self.run, self.document, self.prefix, self.granted = run, document, prefix, granted
+        self.base = {"github": run.context, "vars": run.github.vars, "inputs": inputs}
+        self.secrets = secrets
+        self.results: dict[str, dict[str, Any]] = {}
+
+    def execute(self) -> str:
+        """Run all jobs; success, or else the worst of their results."""
+        waiting = dict(self.document["jobs"])
+        while waiting:
+            ready = [id_ for id_, job in waiting.items() if all(need in self.results for need in self.needs(job))]
+            if not ready:
+                raise Unknown(f"jobs wait for each other, or for a machine that is offline: {sorted(waiting)}")
+            for id_ in ready[:1]:
+                found = self.one(id_, waiting.pop(id_))
+                if found is not None:
+                    self.results[id_] = found
+        found_results = {one["result"] for one in self.results.values()}
+        return next((word for word in ("failure", "cancelled") if word in found_results), "success")
+
+    @staticmethod
+    def needs(job: dict[str, Any]) -> list[str]:
+        found = job.get("needs", [])
+        return [found] if isinstance(found, str) else found
+
+    def one(self, id_: str, job: dict[str, Any]) -> dict[str, Any] | None:
+        """None where it waits for a machine for ever."""
+        if unknown := set(job) - JOB_KEYS:
+            raise Unknown(f"job {id_}: {sorted(unknown)}")
+        needs = {need: self.results[need] for need in self.needs(job)}
+        contexts = {**self.base, "needs": needs}
+        functions = self.functions(needs)
+        key = f"{self.prefix}{id_}"
+        if "uses" not in job and self.may_stay(key, self.needs(job)):
+            return self.kept(key)
+        self.run.again.add(key)
+        if not holds(job.get("if"), contexts, functions):
+            if "uses" not in job:
+                self.skip(key, id_, contexts)
+            return {"result": "skipped", "outputs": {}}
+        if "uses" in job:
+            return {"result": self.call(id_, job, contexts, functions), "outputs": {}}
+        return self.instances(key, id_, job, contexts, functions)
+
+    def functions(self, needs: Mapping[str, Any]) -> Functions:
+        results = [need["result"] for need in needs.values()]
+        return {
+            "success": lambda: not self.run.cancelled and all(result == "success" for result in results),
+            "failure": lambda: "failure" in results,
+            "always": lambda: True,
+            "cancelled": lambda: self.run.cancelled,
+        }
+
+    def may_stay(self, key: str, needs: list[str]) -> bool:
+        mine = [job for job in self.run.jobs.values() if job.key == key]
+        fresh = not any(f"{self.prefix}{need}" in self.run.again for need in needs)
+        return self.run.attempt > 1 and bool(mine) and fresh and all(job.conclusion in ENDED for job in mine)
+
+    def kept(self, key: str) -> dict[str, Any]:
+        mine = [job for job in self.run.jobs.values() if job.key == key]
+        return {"result": mine[-1].conclusion, "outputs": mine[-1].outputs}
+
+    def skip(self, key: str, id_: str, contexts: dict[str, Any]) -> None:
+        name = f"{self.name_prefix}{id_}"
+        job = Job(self.run, key, name, None, {}, contexts, self.run.folder, status="completed", conclusion="skipped")
+        self.run.jobs[name] = job
+
+    @property
+    def name_prefix(self) -> str:
+        return self.prefix.replace("/", " / ")
+
+    def call(self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> str:
+        uses = job["uses"]
+        if not uses.startswith("$/.github/workflows/"):
+            raise Unknown(f"the workflow {uses}")
+        document = load(self.run.tree / uses.removeprefix("$/"))
+        declared = triggers(document)["workflow_call"]
+        given = fill(job.get("with", {}), contexts, functions)
+        inputs = with_defaults(uses, declared.get("inputs", {}), given)
+        secrets = fill(job.get("secrets", {}), {**contexts, "secrets": self.secrets}, functions)
+        if unknown := set(secrets) - set(declared.get("secrets", {})):
+            raise Unknown(f"{uses} takes no secrets {sorted(unknown)}")
+        granted = self.permissions(job)
+        return Level(self.run, document, f"{self.prefix}{id_}/", inputs, secrets, granted).execute()
+
+    def permissions(self, job: dict[str, Any]) -> dict[str, str]:
+        """Of the job's token; a called workflow cannot have more than its caller lets it: GitHub does not start it."""
+        own = job.get("permissions", self.document.get("permissions"))
+        if not isinstance(own, dict):
+            raise Unknown("permissions are to be named for each job")
+        for name, wanted in own.items():
+            if self.granted is not None and STRENGTH[wanted] > STRENGTH[self.granted.get(name, "none")]:
+                raise Unknown(f"the caller grants {name}: {self.granted.get(name, 'none')}, and {wanted} is wanted")
+        return {n: "read" if self.run.event.from_fork and w == "write" else w for n, w in own.items()}
+
+    def instances(
+        self, key: str, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions
+    ) -> dict[str, Any] | None:
+        """One for each entry of the matrix; those that ended well before are not run again."""
+        strategy = fill(job.get("strategy", {}), contexts, functions)
+        if (strategy and set(strategy) - {"fail-fast", "matrix"}) or set(strategy.get("matrix", {})) - {"include"}:
+            raise Unknown(f"strategy of {id_}: {strategy}")
+        rows = strategy["matrix"]["include"] if strategy else [None]
+        assert 0 < len(rows) <= 256, "GitHub takes 1 to 256 jobs"
+        results, outputs = [], {}
+        for row in rows:
+            here = contexts if row is None else {**contexts, "matrix": row}
+            name = self.name_prefix + str(fill(job.get("name", id_), here, functions))
+            before = self.run.jobs.get(name)
+            if self.run.attempt > 1 and before and before.conclusion == "success" and self.may_stay_instance(key, job):
+                results.append("success")
+                continue
+            done = self.run_one(key, name, job, here, functions)
+            results.append(done.conclusion)
+            outputs = done.outputs
+        if None in results:
+            return None
+        result = next((word for word in ("failure", "cancelled") if word in results), "success")
+        return {"result": result, "outputs": outputs}
+
+    def may_stay_instance(self, key: str, job: dict[str, Any]) -> bool:
+        return not any(f"{self.prefix}{need}" in self.run.again for need in self.needs(job))
+
+    def run_one(self, key: str, name: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> Job:
+        labels = fill(job["runs-on"], contexts, functions)
+        labels = frozenset([labels] if isinstance(labels, str) else labels)
+        machine = next((one for one in self.run.github.machines if labels <= one.labels and one.online), None)
+        place = self.run.folder / f"attempt{self.run.attempt}" / name.replace("/", "_").replace(" ", "")
+        permissions = self.permissions(job)
+        token = f"token-{name}-{self.run.attempt}"
+        self.run.tokens[token] = permissions
+        contexts = {**contexts, "github": {**contexts["github"], "token": token}}
+        with_secrets = {**contexts, "secrets": self.secrets}
+        made = Job(self.run, key, name, machine, permissions, contexts, place)
+        self.run.jobs[name] = made
+        if machine is None:
+            return made
+        if self.run.cancelled and "always()" not in str(job.get("if")):
+            made.status, made.conclusion = "completed", "cancelled"
+            return made
+        made.status = "in_progress"
+        place.mkdir(parents=True)
+        env = {**fill(self.document.get("env", {}), with_secrets, functions),
+               **fill(job.get("env", {}), with_secrets, functions)}  # fmt: skip
+        steps = Steps(made, env, self.secrets)
+        made.conclusion = steps.execute(job["steps"])
+        outputs = fill(job.get("outputs", {}), {**contexts, "steps": steps.results}, functions)
+        made.outputs = {key: "" if value is None else str(value) for key, value in outputs.items()}
+        made.status = "completed"
+        return made

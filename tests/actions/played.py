@@ -1,0 +1,124 @@
+"""The actions that our workflows use, played by local copies; what each takes and gives is in pins.json, from its own
+action.yml at the commit that is pinned."""
+
+import fnmatch
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.actions.expressions import Unknown, text_of
+
+if TYPE_CHECKING:
+    from tests.actions.harness import Job
+
+PINS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("pins.json").read_text())
+
+
+class ActionFailed(Exception):
+    """The action ends red, as the real one would."""
+
+
+def play(uses: str, given: Mapping[str, Any], job: "Job") -> dict[str, str]:
+    """Check the name, the commit and the inputs, then do what the action does; gives its outputs."""
+    name, _, commit = uses.partition("@")
+    pin = PINS.get(name)
+    if pin is None or pin["commit"] != commit:
+        raise Unknown(f"the action {uses}")
+    if unknown := set(given) - set(pin["inputs"]):
+        raise Unknown(f"{name} has no inputs {sorted(unknown)}")
+    inputs = {key: text_of(value) for key, value in given.items()}
+    if missing := [key for key in pin["required"] if not inputs.get(key)]:
+        raise ActionFailed(f"{name}: input required and not supplied: {missing}")
+    outputs = ACTIONS[name](inputs, job)
+    assert set(outputs) <= set(pin["outputs"])
+    return outputs
+
+
+def _checkout(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
+    assert inputs.get("persist-credentials") == "false", "a token would stay in the checkout"
+    repository = inputs.get("repository", job.run.github.repository)
+    commit = inputs.get("ref") or job.run.sha
+    tree = job.run.github.trees.get((repository, commit))
+    if tree is None:
+        raise ActionFailed(f"checkout: {repository} has no {commit}")
+    place = job.workspace / inputs.get("path", "")
+    for old in place.iterdir() if place.is_dir() and not inputs.get("path") else ():
+        # git clean -ffdx, less what the harness keeps for a hosted machine's cache
+        old.unlink() if old.is_symlink() or old.is_file() else shutil.rmtree(old)
+    shutil.copytree(tree, place, dirs_exist_ok=True, symlinks=True)
+    job.checked_out.append((repository, commit))
+    return {"commit": commit, "ref": inputs.get("ref", "")}
+
+
+def _setup_python(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
+    assert inputs["python-version"] == "3.11"
+    return {"python-version": "3.11"}
+
+
+def _cache(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
+    """A hit: what was built on this machine is there."""
+    assert inputs["path"] == ".runner/envs"
+    job.run.github.cache_keys.append(inputs["key"])
+    (job.workspace / ".runner").mkdir(exist_ok=True)
+    (job.workspace / inputs["path"]).symlink_to(job.run.github.environments)
+    return {"cache-hit": "true"}
+
+
+def _upload(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
+    name, source = inputs["name"], job.workspace / inputs["path"]
+    if any(char in name for char in '":<>|*?\r\n\\/'):
+        raise ActionFailed(f"upload-artifact: the name {name!r} is not valid")
+    files = [path for path in source.rglob("*") if path.is_file()] if source.is_dir() else []
+    if not files:
+        if inputs.get("if-no-files-found", "warn") == "error":
+            raise ActionFailed(f"upload-artifact: no files were found at {source}")
+        return {}
+    if name in job.run.artifacts and inputs.get("overwrite") != "true":
+        raise ActionFailed(f"upload-artifact: an artifact named {name} already exists")
+    target = job.run.folder / "artifacts" / name
+    shutil.rmtree(target, ignore_errors=True)
+    for path in files:
+        relative = path.relative_to(source)
+        if any(part.startswith(".") for part in relative.parts):  # include-hidden-files is false
+            continue
+        (target / relative).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target / relative)
+    job.run.artifacts[name] = target
+    return {"artifact-id": str(len(job.run.artifacts))}
+
+
+def _download(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
+    """By name into the path itself; by pattern each into a folder of its name; nothing matched is no error."""
+    place = job.workspace / inputs.get("path", "")
+    if "name" in inputs:
+        if inputs["name"] not in job.run.artifacts:
+            raise ActionFailed(f"download-artifact: artifact not found for name: {inputs['name']}")
+        shutil.copytree(job.run.artifacts[inputs["name"]], place, dirs_exist_ok=True)
+        return {"download-path": str(place)}
+    for name, source in job.run.artifacts.items():
+        if fnmatch.fnmatchcase(name, inputs["pattern"]):
+            shutil.copytree(source, place / name, dirs_exist_ok=True)
+    return {"download-path": str(place)}
+
+
+def _attest(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
+    for need in ("id-token", "attestations"):
+        if job.permissions.get(need) != "write":
+            raise ActionFailed(f"attest: the job lacks the permission {need}: write")
+    subjects = [path for path in job.workspace.glob(inputs["subject-path"]) if path.is_file()]
+    if not subjects:
+        raise ActionFailed("attest: no subject was found")
+    job.run.attested += [path.name for path in subjects]
+    return {"attestation-id": "1"}
+
+
+ACTIONS = {
+    "actions/checkout": _checkout,
+    "actions/setup-python": _setup_python,
+    "actions/cache": _cache,
+    "actions/upload-artifact": _upload,
+    "actions/download-artifact": _download,
+    "actions/attest": _attest,
+}

@@ -1,0 +1,356 @@
+"""What is asked of GitHub and of machines: who is online, who is waited for, whose jobs are taken, what is cleaned."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import rundir
+from runner.ci import admission, api, asking, cleaning, waiting
+from runner.ci.admission import Refused, Rules
+from runner.ci.api import Api, JobState, Machine, Unavailable
+from runner.cli import main
+from runner.engines.local import LocalEngine
+from runner.environments.daemon import Daemon
+from runner.errors import MachineError, UsageError
+from runner.options import RunOptions
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Answers from a list, one for each request, and keeps what was asked."""
+    state: dict[str, Any] = {"answers": [], "asked": [], "tokens": []}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state["asked"].append(self.path)
+            state["tokens"].append(self.headers.get("Authorization"))
+            code, body = state["answers"].pop(0) if len(state["answers"]) > 1 else state["answers"][0]
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    monkeypatch.setenv("GITHUB_API_URL", f"http://127.0.0.1:{served.server_port}")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "a/b")
+    monkeypatch.setenv("TOKEN", "secret")
+    monkeypatch.setattr(Api._try.retry, "sleep", lambda _: None)  # type: ignore[attr-defined]
+    yield state
+    served.shutdown()
+    served.server_close()
+    thread.join()
+
+
+def test_all_pages_of_machines_are_read(server) -> None:
+    row = {"name": "lab1", "status": "online", "labels": [{"name": "gpu"}, {"name": "sm90"}]}
+    server["answers"] = [(200, {"runners": [row] * 100}), (200, {"runners": [{**row, "status": "offline"}]})]
+    found = Api.here("TOKEN").machines()
+    assert len(found) == 101
+    assert found[0] == Machine(name="lab1", online=True, labels=frozenset({"gpu", "sm90"}))
+    assert not found[100].online
+    assert [path.partition("?")[0] for path in server["asked"]] == ["/repos/a/b/actions/runners"] * 2
+    assert server["tokens"] == ["Bearer secret"] * 2
+
+
+def test_trouble_of_the_server_is_tried_again_and_a_token_that_may_not_ask_is_not(server) -> None:
+    server["answers"] = [(502, b"bad"), (200, b"<html>"), (200, {"runners": []})]
+    assert Api.here("TOKEN").machines() == []
+    server["answers"], server["asked"] = [(403, {"message": "no"})], []
+    with pytest.raises(Unavailable, match=r"the token may not ask \(403\) about a/b/actions/runners"):
+        Api.here("TOKEN").machines()
+    assert len(server["asked"]) == 1
+
+
+@pytest.mark.parametrize("body", [[], {"runners": None}, {"runners": [1]}, {}])
+def test_an_answer_that_is_none_is_no_traceback(server, body: Any) -> None:
+    server["answers"] = [(200, body)]
+    with pytest.raises(Unavailable):
+        Api.here("TOKEN").machines()
+
+
+def test_a_plan_goes_on_where_nobody_answers(server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server["answers"] = [(500, b"")]
+    monkeypatch.setenv("RUNNERS_TOKEN", "secret")
+    told: list[str] = []
+    assert asking.offline(("sm90",), told.append) == {}
+    assert "each machine counts as online" in told[0]
+
+
+def test_outside_of_a_workflow_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for name in ("GITHUB_REPOSITORY", "GITHUB_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["ci", "wait", "--jobs", "sm90"]) == 2
+    assert "GITHUB_REPOSITORY is not set" in capsys.readouterr().err
+
+
+def test_why_a_machine_is_not_asked() -> None:
+    machines = [
+        Machine(name="on", online=True, labels=frozenset({"self-hosted", "gpu", "sm90"})),
+        Machine(name="off", online=False, labels=frozenset({"self-hosted", "gpu", "sm90", "sm100"})),
+        Machine(name="other", online=True, labels=frozenset({"self-hosted", "sm120"})),  # without the label gpu
+    ]
+    why = api.offline(("sm90", "sm100", "sm120"), machines, ("self-hosted", "gpu"))
+    assert why == {
+        "sm100": "offline: off",
+        "sm120": "no machine is registered with the labels gpu, self-hosted, sm120",
+    }
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def waited(history, names=("sm90", "sm100"), patience_s=100.0):
+    """`history` gives the states at a time."""
+    clock = Clock()
+    told: list[str] = []
+    found = waiting.wait(
+        names, lambda: history(clock.now), patience_s=patience_s, tell=told.append, clock=clock, sleep=clock.sleep
+    )
+    return found, clock.now, told
+
+
+def state(name: str, status: str, conclusion: str | None = None) -> JobState:
+    return JobState(name=f"matrix / device ({name})", status=status, conclusion=conclusion)
+
+
+def test_a_job_that_runs_is_waited_for_however_long_and_one_that_is_queued_is_not() -> None:
+    def history(now: float):
+        long = state("sm90", "completed", "success") if now >= 5000 else state("sm90", "in_progress")
+        return [long, state("sm100", "queued"), JobState(name="matrix / plan", status="completed")]
+
+    found, took, told = waited(history)
+    assert (found.untaken, found.red) == (("sm100",), ())
+    assert 5000 <= took < 5030
+    assert told == ["queued: sm100; running: sm90"], "news are told once"
+
+
+def test_without_a_machine_it_ends_in_time() -> None:
+    found, took, _ = waited(lambda _: [state("sm90", "queued"), state("sm100", "waiting")])
+    assert found.untaken == ("sm90", "sm100")
+    assert 100 <= took <= 125
+
+
+def test_a_job_that_is_not_listed_yet_counts_as_queued() -> None:
+    found, _, _ = waited(lambda now: [state(n, "completed", "success") for n in ("sm90", "sm100")] if now > 50 else [])
+    assert found == waiting.Waited()
+
+
+@pytest.mark.parametrize("conclusion", ["failure", "cancelled", "timed_out", None])
+def test_a_job_that_ended_otherwise_than_well_is_red(conclusion: str | None) -> None:
+    found, took, _ = waited(lambda _: [state("sm90", "completed", conclusion)], names=("sm90",))
+    assert (found.red, took) == (("sm90",), 0)
+
+
+def test_github_may_be_silent_for_minutes_but_not_for_ever() -> None:
+    def history(now: float):
+        if 20 < now < 400:
+            raise Unavailable("GitHub does not answer")
+        return [state("sm90", "completed", "success") if now >= 500 else state("sm90", "in_progress")]
+
+    found, took, told = waited(history, names=("sm90",))
+    assert (found, took >= 500) == (waiting.Waited(), True)
+    assert "GitHub does not answer; asked again in 20 s" in told
+
+    def silent(_: float):
+        raise Unavailable("GitHub does not answer")
+
+    with pytest.raises(Unavailable):
+        waited(silent)
+
+
+def test_sm10_is_not_sm100() -> None:
+    found, _, _ = waited(lambda _: [state("sm100", "completed", "success")], names=("sm10",), patience_s=1)
+    assert found.untaken == ("sm10",)
+
+
+RULES = Rules(repositories=frozenset({"a/b"}), maintainers=frozenset({"Alice"}))
+
+
+def environ(tmp_path: Path, name: str, payload: object = None, **others: str) -> dict[str, str]:
+    path = tmp_path / "event.json"
+    path.write_text(json.dumps(payload))
+    known = {"GITHUB_REPOSITORY": "a/b", "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(path),
+             "GITHUB_REF": "refs/heads/main", "GITHUB_SHA": "f" * 40}  # fmt: skip
+    return {**known, **others}
+
+
+def labelled(**changes: Any) -> dict[str, Any]:
+    event = {"action": "labeled", "number": 7, "label": {"name": "gpu"}, "sender": {"login": "alice"},
+             "pull_request": {"head": {"sha": "c" * 40}}}  # fmt: skip
+    return {**event, **changes}
+
+
+@pytest.mark.parametrize("name", ["push", "schedule", "workflow_dispatch"])
+def test_jobs_of_those_who_may_write_are_taken(tmp_path: Path, name: str) -> None:
+    assert admission.admit(RULES, environ(tmp_path, name)).endswith("f" * 40)
+
+
+def test_a_labelled_commit_is_taken_and_named(tmp_path: Path) -> None:
+    why = admission.admit(RULES, environ(tmp_path, "pull_request", labelled()))
+    assert why == f"pull request 7 at {'c' * 40}, as alice authorised"
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "others", "words"),
+    [
+        ("push", None, {"GITHUB_REPOSITORY": "evil/b"}, "jobs of 'evil/b' are not taken"),
+        ("push", None, {"GITHUB_REPOSITORY": ""}, "jobs of '' are not taken"),
+        ("push", None, {"GITHUB_REF": "refs/pull/7/merge"}, "only branches and tags"),
+        ("pull_request", labelled(action="synchronize"), {}, "was 'synchronize'"),
+        ("pull_request", labelled(action="opened"), {}, "was 'opened'"),
+        ("pull_request", labelled(action="unlabeled"), {}, "was 'unlabeled'"),
+        ("pull_request", labelled(label={"name": "docs"}), {}, "the label 'docs' authorises nothing"),
+        ("pull_request", labelled(label=None), {}, "the label '' authorises nothing"),
+        ("pull_request", labelled(sender={"login": "mallory"}), {}, "'mallory' put the label"),
+        ("pull_request", labelled(pull_request={}), {}, "names no commit"),
+        ("pull_request", [], {}, "is no object"),
+        ("pull_request", labelled(), {"GITHUB_EVENT_PATH": "/nowhere"}, "cannot be read"),
+        ("pull_request_target", labelled(), {}, "'pull_request_target' starts no job"),
+        ("workflow_run", labelled(), {}, "'workflow_run' starts no job"),
+        ("issue_comment", labelled(), {}, "'issue_comment' starts no job"),
+        ("", None, {}, "'' starts no job"),
+    ],
+)
+def test_every_other_job_is_refused(
+    tmp_path: Path, name: str, payload: object, others: dict[str, str], words: str
+) -> None:
+    with pytest.raises(Refused) as error:
+        admission.admit(RULES, environ(tmp_path, name, payload, **others))
+    assert words in str(error.value)
+
+
+def test_the_command_ends_with_3_where_it_refuses(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path) -> None:
+    for key, value in environ(tmp_path, "pull_request", labelled(action="opened")).items():
+        monkeypatch.setenv(key, value)
+    assert main(["ci", "admit", "--repository", "a/b"]) == 3
+    assert main(["ci", "admit", "--repository", "a/b", "--label", "gpu"]) == 3
+    (tmp_path / "event.json").write_text(json.dumps(labelled()))
+    assert main(["ci", "admit", "--repository", "a/b"]) == 0
+    assert "taken: pull request 7" in capsys.readouterr().out
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without environments, and no Docker: what is cleaned here is nobody's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cleaning.daemon, "examine", lambda: Daemon(trouble="is not installed"))
+    return tmp_path
+
+
+def a_run(runs: Path, name: str, days: float) -> Path:
+    path = runs / name
+    path.mkdir(parents=True)
+    rundir.keep(rundir.RunDirectory(name, path), RunOptions(matrix=Path("matrix.yaml")))
+    for one in (path / rundir.ASKED, path):
+        os.utime(one, (time.time() - days * 86400,) * 2)
+    return path
+
+
+def test_old_runs_go_and_all_else_stays(alone: Path) -> None:
+    runs = alone / "runs"
+    old, new, held = a_run(runs, "old", 15), a_run(runs, "new", 13), a_run(runs, "held", 15)
+    notes = runs / "notes"
+    notes.mkdir()
+    os.utime(notes, (0, 0))
+    (runs / "latest").symlink_to("old")
+    (runs / "elsewhere").symlink_to(new)
+    told: list[str] = []
+    with rundir.held(held):
+        for one in (held / ".lock", held / ".holder", held):
+            os.utime(one, (0, 0))
+        cleaning.remove_runs(runs, days=14, say=told.append)
+    assert not old.exists()
+    assert new.exists()
+    assert held.exists()
+    assert notes.exists()
+    assert not (runs / "latest").is_symlink(), "it would lead nowhere"
+    assert (runs / "elsewhere").exists()
+    assert f"{old}: removed, older than 14 days" in told
+    assert any("is at this run" in line for line in told)
+
+
+def environments(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Three overlays that are links to folders, as builds make them; the second one is the oldest."""
+    root.mkdir(parents=True)
+    places = []
+    for number, age in enumerate((10, 30, 20)):
+        folder = (
+            root / f"vllm-{number}.0-0000000000000000.{number}{number}{number}{number}{number}{number}{number}{number}"
+        )
+        folder.mkdir()
+        place = root / f"vllm-{number}.0-0000000000000000"
+        place.symlink_to(folder.name)
+        os.utime(place, (time.time() - age * 86400,) * 2, follow_symlinks=False)
+        places.append(place)
+    return places
+
+
+def test_environments_go_one_by_one_the_oldest_first_until_there_is_room(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = environments(alone / ".runner/envs", monkeypatch)
+
+    def free() -> int:  # each environment takes 10 GB of this disk
+        return 70_000_000_000 - 10_000_000_000 * sum(place.is_symlink() for place in (first, second, third))
+
+    monkeypatch.setattr(cleaning, "_free", free)
+    cleaning.make_room(40, lambda _: None)
+    assert [place.is_symlink() for place in (first, second, third)] == [True, True, True], "there is room"
+    cleaning.make_room(55, lambda _: None)
+    assert [place.is_symlink() for place in (first, second, third)] == [True, False, False]
+    told: list[str] = []
+    with pytest.raises(MachineError, match="nothing of ours is left to remove"):
+        cleaning.make_room(75, told.append)
+
+
+def test_environments_that_are_shared_by_a_link_stay(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = environments(alone / "shared/.runner/envs", monkeypatch)
+    mine = alone / "mine"
+    mine.mkdir()
+    (mine / ".runner").symlink_to(alone / "shared/.runner")
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(cleaning, "_free", lambda: 0)
+    told: list[str] = []
+    with pytest.raises(MachineError):
+        cleaning.make_room(1, told.append)
+    assert all(place.is_symlink() for place in places)
+    assert "kept, it leads to" in told[0]
+
+
+def test_what_dead_runs_left_is_ended_and_said(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalEngine, "sweep", lambda _: ["process 7"])
+    told: list[str] = []
+    cleaning.end_left_overs(told.append)
+    assert told == ["process 7: ended, its run is dead"]
+
+
+def test_more_room_than_the_disk_has_is_refused_before_anything_is_removed(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = environments(alone / ".runner/envs", monkeypatch)
+    with pytest.raises(UsageError, match="the whole disk has"):
+        cleaning.make_room(10_000_000, lambda _: None)
+    assert all(place.is_symlink() for place in places)

@@ -1,0 +1,265 @@
+"""From cells to jobs, and from what jobs left to results: every planned cell has one, whatever came back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner import results
+from runner.ci import asking, gate, gather, jobs
+from runner.ci.jobs import Asked, Side
+from runner.errors import NothingSelected, UsageError
+from runner.model import Evidence, State, Verdict
+from tests.unit.synthetic import cell
+
+TIER = "quick"
+"""Of the small matrix: two GPU archs, k 0 and 1, both backends, hybrid on and off, two chunks."""
+
+
+def made(small, *machines: str, offline: dict[str, str] | None = None, **asked):
+    return jobs.make(small, Asked(tier=TIER, machines=machines, offline=offline or {}, **asked))
+
+
+def test_one_job_for_each_machine_and_one_for_all_hosted_cells(small) -> None:
+    (sm90, plan90), (sm100, _), (hosted, all_) = made(small, "sm90", "sm100")
+    # 2 backends x 2 hybrid x k 0,1 x 2 chunks = 16 cells of each arch
+    assert (sm90.name, sm90.runs_on, sm90.cells) == ("sm90", ("self-hosted", "gpu", "sm90"), 16)
+    assert sm100.runs_on == ("self-hosted", "gpu", "sm100")
+    assert (hosted.name, hosted.runs_on, hosted.cells) == ("hosted", ("ubuntu-24.04",), 32)
+    assert {one.evidence for one in plan90.planned} == {Evidence.DEVICE}
+    assert {one.evidence for one in all_.planned} == {Evidence.EMULATED}
+
+
+def test_hosted_cells_are_cut_into_jobs_that_hold_each_cell_once(small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "CELLS_PER_JOB", 10)
+    parts = made(small)
+    assert [job.shard for job, _ in parts] == ["1/4", "2/4", "3/4", "4/4"]
+    ids = [one.cell.id for _, plan in parts for one in plan.planned]
+    assert len(ids) == len(set(ids)) == 32
+
+
+def test_more_jobs_than_github_should_have_are_refused(small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "CELLS_PER_JOB", 1)
+    monkeypatch.setattr(jobs, "MOST_JOBS", 31)
+    with pytest.raises(UsageError, match="32 jobs"):
+        made(small)
+
+
+def test_a_machine_without_a_cell_has_no_job_and_an_unknown_one_is_refused(small) -> None:
+    assert [job.name for job, _ in made(small, "sm90", filters=("arch=sm100",))] == ["hosted"]
+    with pytest.raises(UsageError, match="'sm9' is no arch that a machine could have, did you mean 'sm90'"):
+        made(small, "sm9")
+    with pytest.raises(UsageError, match="'cpu' is no arch"):
+        made(small, "cpu")
+    with pytest.raises(NothingSelected):
+        made(small, filters=("spec_k=3",))
+
+
+def test_what_a_workflow_reads(small) -> None:
+    found = tuple(job for job, _ in made(small, "sm90", "sm100", offline={"sm100": "offline: lab2"}))
+    github = jobs.as_github(found)
+    assert [one["name"] for one in github["device"]["include"]] == ["sm90"]
+    assert github["offline"] == [{"name": "sm100", "because": "offline: lab2"}]
+    (entry,) = github["hosted"]["include"]
+    assert jobs.from_json(entry["job"]) == found[-1], "the text is the job"
+    outputs = asking.outputs(found)
+    assert outputs["device_names"] == "sm90"
+    assert all("\n" not in text for text in outputs.values())
+    assert json.loads(outputs["device"]) == github["device"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"name": "../x", "side": "hosted", "runs_on": []}', '{"name": "a;b"}']
+)
+def test_a_job_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--job is not a job of a plan"):
+        jobs.from_json(text)
+
+
+def test_only_a_gpu_machine_is_asked_for_its_device_and_only_hosted_cells_go_without_a_container(
+    small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ATTNMATRIX_CUDA_PYTHON", raising=False)
+    (device, _), (hosted, _) = made(small, "sm90")
+    one, other = asking.options_of(device), asking.options_of(hosted)
+    assert (one.engine, one.evidence, one.require_device, one.filters) == ("docker", "device", True, ("arch=sm90",))
+    assert (other.engine, other.evidence, other.require_device, other.tier) == ("local", "emulated", False, TIER)
+
+
+@pytest.mark.parametrize(
+    ("vllm", "commit", "words"),
+    [
+        ("0.32", "", "'0.32' is no release of the matrix, did you mean '0.32.0'"),
+        ("0.32.0", "a" * 40, "a release and a commit of vLLM are asked for"),
+        ("", "abc", "give all 40 digits"),
+        ("", "$(touch x)", "is no commit"),
+    ],
+)
+def test_what_is_asked_of_vllm_is_checked(small, vllm: str, commit: str, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        asking.asked(
+            chart_of=lambda _: small, tier="", filters=(), vllm=vllm, commit=commit, checkout=Path("x"), machines=()
+        )
+    assert words in str(error.value)
+
+
+@pytest.fixture
+def world(small, tmp_path: Path):
+    """A plan of sm90 and hosted, and what came back: everything, passed."""
+    plan = made(small, "sm90")
+    runs = tmp_path / "runs"
+    for job, cells in plan:
+        rows = [
+            replace(cell(State.PASS), id=one.cell.id, axes=dict(one.cell.axes), evidence=one.evidence)
+            for one in cells.planned
+        ]
+        put(runs / f"run-{job.name}-1", rows)
+    return plan, runs
+
+
+def put(place: Path, rows) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "results.json").write_text(results.to_json(rows))
+
+
+def changed(place: Path, number: int, **fields) -> None:
+    rows = list(results.read(place))
+    rows[number] = replace(rows[number], **fields)
+    put(place, rows)
+
+
+def states(found, side: Side) -> set:
+    return {row.state for row in found.rows[side]}
+
+
+def test_everything_came_back(world) -> None:
+    plan, runs = world
+    found = gather.gather(plan, runs, results.read)
+    assert states(found, Side.DEVICE) == states(found, Side.HOSTED) == {State.PASS}
+    assert [(came.job.name, came.planned, came.arrived) for came in found.came] == [
+        ("sm90", 16, 16),
+        ("hosted", 32, 32),
+    ]
+    assert gate.code(found, {}) == 0
+
+
+def test_a_job_that_left_nothing_is_not_run_and_machine_trouble(world, tmp_path: Path) -> None:
+    plan, _ = world
+    found = gather.gather(plan, tmp_path / "nothing", results.read)
+    assert states(found, Side.HOSTED) == {State.NOT_RUN}
+    assert found.troubles == ("sm90: left no results", "hosted: left no results")
+    assert gate.code(found, {}) == 4
+
+
+def test_a_job_that_no_machine_took_is_missing_evidence_and_no_trouble(world, tmp_path: Path) -> None:
+    plan, runs = world
+    (runs / "run-sm90-1").rename(tmp_path / "gone")
+    found = gather.gather(plan, runs, results.read, untaken=("sm90",))
+    assert states(found, Side.DEVICE) == {State.SKIPPED}
+    assert gate.code(found, {}) == 0
+    assert gate.missing(found) == ["missing evidence: sm90 on a GPU, 16 cells: no machine took the job in time"]
+    with pytest.raises(UsageError, match="no job of the plan"):
+        gather.gather(plan, runs, results.read, untaken=("sm91",))
+
+
+def test_the_newest_attempt_counts(world) -> None:
+    plan, runs = world
+    changed(runs / "run-hosted-1", 0, state=State.FAIL, verdict=Verdict.FAIL)
+    assert gate.code(gather.gather(plan, runs, results.read), {}) == 1
+    put(runs / "run-hosted-10", [replace(row, state=State.PASS, verdict=Verdict.PASS)
+                                 for row in results.read(runs / "run-hosted-1")])  # fmt: skip
+    put(runs / "run-hosted-9", [])
+    found = gather.gather(plan, runs, results.read)
+    assert gate.code(found, {}) == 0
+    assert found.came[1].attempt == 10
+
+
+def test_a_hosted_job_that_claims_a_device_is_not_believed(world) -> None:
+    plan, runs = world
+    changed(runs / "run-hosted-1", 3, evidence=Evidence.DEVICE)
+    found = gather.gather(plan, runs, results.read)
+    row = found.rows[Side.HOSTED][3]
+    assert (row.state, row.evidence) == (State.MISSING, Evidence.EMULATED)
+    assert "not believed" in row.reason
+    assert gate.code(found, {}) == 3
+
+
+def test_a_gpu_machine_that_emulated_gives_no_evidence(world) -> None:
+    plan, runs = world
+    changed(runs / "run-sm90-1", 0, evidence=Evidence.EMULATED)
+    row = gather.gather(plan, runs, results.read).rows[Side.DEVICE][0]
+    assert (row.state, row.evidence) == (State.SKIPPED, Evidence.DEVICE)
+    assert row.reason == "the machine showed no sm90 GPU: it ran emulated"
+
+
+def test_results_that_a_job_was_not_asked_for_are_left_out_and_said(world) -> None:
+    plan, runs = world
+    changed(runs / "run-hosted-1", 0, id="0.99.0-made-up")
+    found = gather.gather(plan, runs, results.read)
+    assert "1 result of cells that it was not asked for, as '0.99.0-made-up'" in found.troubles[0]
+    assert found.rows[Side.HOSTED][0].state is State.NOT_RUN
+    assert len(found.rows[Side.HOSTED]) == 32
+
+
+def test_results_that_cannot_be_read_are_machine_trouble(world) -> None:
+    plan, runs = world
+    (runs / "run-hosted-1/results.json").write_text("[{}]")
+    found = gather.gather(plan, runs, results.read)
+    assert "not the results of a run" in found.troubles[0]
+    assert states(found, Side.HOSTED) == {State.NOT_RUN}
+
+
+def test_folders_with_other_names_are_no_runs(world) -> None:
+    plan, runs = world
+    for name in ("run-hosted-0", "run-hosted-x", "run-hosted", "run-../hosted-2", "run-hosted_1-2"):
+        (runs / name.replace("/", "_")).mkdir()
+    assert gather.gather(plan, runs, results.read).came[1].attempt == 1
+
+
+def test_what_is_written_is_read_back(world, small, tmp_path: Path) -> None:
+    plan, runs = world
+    gather.keep_plan(tmp_path / "plan", plan, Path("matrix.yaml"), small)
+    assert gather.kept_plan(tmp_path / "plan") == plan
+    found = gather.gather(plan, runs, results.read)
+    gather.keep(tmp_path / "merged", found, tmp_path / "plan", title="nightly")
+    assert gather.kept(tmp_path / "merged") == found
+    for side, cells in (("device", 16), ("hosted", 32)):
+        place = tmp_path / "merged" / side
+        assert len(json.loads((place / "plan.json").read_text())) == cells
+        assert (place / "matrix.yaml").exists()
+        assert (place / "junit.xml").exists()
+    with pytest.raises(UsageError, match="`runner ci plan --out DIR` writes it"):
+        gather.kept_plan(tmp_path)
+    with pytest.raises(UsageError, match="`runner ci gather` writes it"):
+        gather.kept(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("needs", "code"),
+    [
+        ({}, 0),
+        ({"plan": "success", "hosted": "success", "wait": "skipped"}, 0),
+        ({"plan": "success", "hosted": "failure"}, 0),  # its results speak for it, and they are good
+        ({"plan": "success", "hosted": "cancelled"}, 3),
+        ({"plan": "failure"}, 3),
+        ({"plan": "skipped"}, 3),
+    ],
+)
+def test_how_the_jobs_before_it_came_out_counts(world, needs: dict[str, str], code: int) -> None:
+    plan, runs = world
+    read = gate.needs(json.dumps({name: {"result": result, "outputs": {}} for name, result in needs.items()}))
+    found = gather.gather(plan, runs, results.read)
+    assert gate.code(found, read) == code
+    assert gate.lines(found, read)[-1].startswith(f"exit {code}:")
+
+
+def test_product_trouble_wins_over_all_else(world) -> None:
+    plan, runs = world
+    changed(runs / "run-hosted-1", 0, state=State.CRASH, verdict=Verdict.CRASH)
+    assert gate.code(gather.gather(plan, runs, results.read), gate.needs('{"hosted": {"result": "cancelled"}}')) == 1
+
+
+def test_needs_that_are_none_are_refused() -> None:
+    with pytest.raises(UsageError, match="toJSON"):
+        gate.needs("[1]")

@@ -1,0 +1,135 @@
+"""The files under .github/, as text: what checkers say, pins, rights, and what must not stand in them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.actions.played import PINS
+
+PROJECT = Path(__file__).parents[2]
+WORKFLOWS = sorted((PROJECT / ".github/workflows").glob("*.yml"))
+ACTIONS = sorted((PROJECT / ".github/actions").rglob("action.yml"))
+TOOLS = Path(sys.executable).parent
+WRITES = {("release-signoff.yml", "signoff"): {"id-token", "attestations"}}
+"""The only jobs whose token may write, and what."""
+
+
+def read(path: Path) -> dict:
+    return yaml.load(path.read_text(), Loader=yaml.BaseLoader)
+
+
+def jobs(path: Path) -> dict[str, dict]:
+    return read(path)["jobs"]
+
+
+def steps(path: Path) -> list[dict]:
+    document = read(path)
+    if "jobs" in document:
+        return [step for job in document["jobs"].values() for step in job.get("steps", [])]
+    return document["runs"]["steps"]
+
+
+def check(*command: str) -> str:
+    done = subprocess.run([str(TOOLS / command[0]), *command[1:]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_there_are_workflows_and_an_action() -> None:
+    names = {path.name for path in WORKFLOWS}
+    assert names == {
+        "ci.yml", "matrix.yml", "matrix-pr.yml", "matrix-gpu.yml", "matrix-nightly.yml", "release-signoff.yml",
+    }  # fmt: skip
+    assert len(ACTIONS) == 1
+
+
+def test_zizmor_finds_nothing() -> None:
+    """Nor is anything hidden from it: no comment or configuration of ours tells it to ignore something."""
+    assert "No findings to report" in check("zizmor", "--offline", "--no-progress", str(PROJECT / ".github"))
+    assert not [p for p in (*WORKFLOWS, *ACTIONS) if "zizmor:" in p.read_text()]
+    assert not list(PROJECT.glob("**/zizmor.y*ml"))
+
+
+def test_zizmor_would_find_something(tmp_path: Path) -> None:
+    (tmp_path / ".github/workflows").mkdir(parents=True)
+    script = "echo ${{ github.event.pull_request.title }}"
+    bad = f"on: pull_request_target\njobs: {{a: {{runs-on: x, steps: [{{run: '{script}'}}]}}}}"
+    (tmp_path / ".github/workflows/bad.yml").write_text(bad)
+    with pytest.raises(AssertionError, match="template-injection"):
+        check("zizmor", "--offline", "--no-progress", str(tmp_path / ".github"))
+
+
+def test_the_schemas_of_github_hold() -> None:
+    check("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, WORKFLOWS))
+    check("check-jsonschema", "--builtin-schema", "vendor.github-actions", *map(str, ACTIONS))
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: path.name)
+def test_each_action_is_pinned_by_a_commit_with_its_version_beside_it(path: Path) -> None:
+    for line in re.findall(r"^.*\buses: .*$", path.read_text(), re.MULTILINE):
+        if "uses: $/.github/" in line:
+            assert (PROJECT / line.split("$/")[1]).exists(), line
+            continue
+        match = re.fullmatch(r"\s*(?:- )?uses: ([\w.-]+/[\w.-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)", line)
+        assert match, line
+        assert (PINS[match[1]]["commit"], PINS[match[1]]["version"]) == (match[2], match[3])
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: path.name)
+def test_no_expression_stands_in_a_script(path: Path) -> None:
+    assert [step for step in steps(path) if "${{" in step.get("run", "")] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_no_workflow_runs_strangers_code_with_rights(path: Path) -> None:
+    triggers = read(path)["on"]
+    names = {triggers} if isinstance(triggers, str) else set(triggers)
+    assert not names & {"pull_request_target", "workflow_run", "issue_comment"}
+    if "pull_request" in names:
+        assert "secrets" not in path.read_text().replace("without secrets", "").replace("no secrets", "")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_rights_are_the_least(path: Path) -> None:
+    document = read(path)
+    assert document["permissions"] in ({}, {"contents": "read"})
+    for name, job in document["jobs"].items():
+        own = job.get("permissions", document["permissions"])
+        writes = {scope for scope, right in own.items() if right == "write"}
+        assert writes == WRITES.get((path.name, name), set())
+        if "uses" not in job:
+            assert int(job["timeout-minutes"]) <= 360, "a job has an end"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_no_token_stays_in_a_checkout(path: Path) -> None:
+    for step in steps(path):
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] == "false"
+
+
+def test_only_the_plan_has_the_secret() -> None:
+    text = (PROJECT / ".github/workflows/matrix.yml").read_text()
+    assert text.count("${{ secrets.") == 1
+    assert "secrets." not in ACTIONS[0].read_text()
+    plan = jobs(PROJECT / ".github/workflows/matrix.yml")["plan"]
+    assert "${{ secrets.runners_token }}" in str(plan)
+
+
+def test_a_newer_push_cancels_and_a_night_waits() -> None:
+    by_name = {path.name: read(path).get("concurrency", {}) for path in WORKFLOWS}
+    for name in ("ci.yml", "matrix-pr.yml", "matrix-gpu.yml"):
+        assert by_name[name]["cancel-in-progress"] == "true"
+    for name in ("matrix-nightly.yml", "release-signoff.yml"):
+        assert by_name[name]["cancel-in-progress"] == "false"
+
+
+def test_the_gate_needs_no_job_that_may_wait_for_a_day() -> None:
+    found = jobs(PROJECT / ".github/workflows/matrix.yml")
+    assert found["gate"]["needs"] == ["plan", "hosted", "wait"]
+    assert found["gate"]["if"] == "always()"
+    assert found["gate"]["name"] == "gate", "a name without a value in it: branches are protected by it"
