@@ -9,7 +9,7 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
     exit 3
 }
 # vLLM's compiled CPU code is linked against libnuma; a machine of one's own is not changed.
-if [[ "${RUNNER_ENVIRONMENT:-}" == github-hosted ]] && ! ldconfig -p | grep -q libnuma.so.1; then
+if [[ "${RUNNER_ENVIRONMENT:-}" == github-hosted ]] && [[ "$(ldconfig -p)" != *libnuma.so.1* ]]; then
     sudo apt-get update --quiet --quiet
     sudo apt-get install --yes --quiet --quiet --no-install-recommends libnuma1
 fi
