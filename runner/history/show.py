@@ -65,6 +65,9 @@ def points(found: Sequence[Point]) -> RenderableType:
     table = _table("", *(Text(str(verdict), style=_style(verdict.fault)) for verdict in verdicts), "cells", "evidence")
     for column in table.columns[1:-1]:
         column.justify = "right"
+        column.no_wrap = False  # a long verdict gives way first, not what tells rows apart
+    for column in (table.columns[0], table.columns[-1]):
+        column.no_wrap = True
     for point in found:
         counts = [f"{point.verdicts.get(verdict, 0):,}" for verdict in verdicts]
         table.add_row(one_line(point.name, 60), *counts, f"{point.cells:,}", _evidence(point.evidence))
@@ -172,7 +175,7 @@ def _style(fault: Fault) -> str:
 
 def _table(*heads: str | Text) -> Table:
     """The last column gives way where there is no room: an id in it is the last thing of its line."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for head in heads[:-1]:
         table.add_column(head, no_wrap=True)
     table.add_column(heads[-1], overflow="fold")
