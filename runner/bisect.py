@@ -101,7 +101,7 @@ class Bisection:
             for one in self.history.records([point.cell.id])
             if one.evidence is order.evidence
             and (one.loads, one.seed) == (loads, self.options.seed)
-            and all(one.environment.get(name, "") == facts.get(name, "") for name in ("cases_digest", "recipe_digest"))
+            and all(one.environment.get(n) == facts[n] for n in ("cases_digest", "recipe_digest") if n in facts)
             and self.symptom.bad(one) is not None
         ]
         if not fitting:

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -86,6 +86,11 @@ def _case(case: CaseResult) -> CaseResult:
 def _storable(text: str) -> str:
     """Without lone surrogates, which UTF-8 cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def made_of(environment: Mapping[str, str]) -> str:
+    """What a result's environment is made of: the digest of its recipe or, of an image made by hand, Docker's id."""
+    return environment.get("recipe_digest", "") or environment.get("image_digest", "")
 
 
 def to_json(results: Sequence[CellResult]) -> str:

@@ -1,5 +1,6 @@
 """Workers as processes of this machine, in an environment's own Python; no walls, but nothing is left behind."""
 
+import hashlib
 import os
 import select
 import shutil
@@ -8,6 +9,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +19,7 @@ from runner.engines.base import CannotStart, WorkerLost
 from runner.engines.channel import Channel, encode
 from runner.engines.owner import Owner
 from runner.messages import Message, clean
-from runner.model import Order
+from runner.model import Evidence, Order
 
 # What a worker sees of the caller's environment; anything else could make a result depend on who ran it.
 PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "CUDA_VISIBLE_DEVICES")
@@ -35,6 +38,14 @@ FOLDER = "attnmatrix-worker-"
 def environment() -> dict[str, str]:
     """The environment variables of a worker, less what is its own."""
     return {key: os.environ[key] for key in PASSED if key in os.environ} | FIXED
+
+
+@lru_cache
+def installed(python: Path) -> str:
+    """What an environment that was made by hand is made of: sixteen hex digits over the packages beside its Python."""
+    places = [str(path) for path in python.parents[1].glob("lib/python*/site-packages")]
+    found = sorted(f"{one.name.lower()}=={one.version}" for one in metadata.distributions(path=places))
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
 
 
 class LocalEngine:
@@ -77,7 +88,8 @@ class LocalEngine:
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
             raise CannotStart(f"cannot start {python}: {error.strerror}") from error
-        return LocalWorker(process, folder, mark)
+        facts = {"recipe_digest": installed(python)} if order.evidence is Evidence.DEVICE else {}
+        return LocalWorker(process, folder, mark, facts)
 
     def sweep(self) -> list[str]:
         ended = [f"process {pid}" for pid in end_marked(_is_left_over)]
@@ -98,11 +110,12 @@ class LocalEngine:
 class LocalWorker:
     """A running worker process and the folder that holds its temporary files and its standard error."""
 
-    facts: Mapping[str, str] = {}
-
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path, mark: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], folder: Path, mark: str, facts: Mapping[str, str] | None = None
+    ) -> None:
         assert process.stdin
         assert process.stdout
+        self.facts: Mapping[str, str] = facts or {}
         self._process, self._folder, self._mark = process, folder, mark
         self._stdin, self._stdout = process.stdin, process.stdout
         self._channel = Channel()

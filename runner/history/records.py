@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.model import AxisValue, Evidence, State, Verdict
+from runner.results import made_of
 
 _CANDIDATE = re.compile(r"\b([0-9a-f]{16}) over \S+$")
 """The digest in what `str(Candidate)` says."""
@@ -42,7 +43,7 @@ def revision(environment: Mapping[str, str], *, loads: str = "", seed: int = 0) 
         flashinfer=environment.get("flashinfer", ""),
         torch=environment.get("torch", ""),
         candidate=found[1] if found else candidate,
-        recipe=environment.get("recipe_digest", "") or environment.get("image_digest", ""),
+        recipe=made_of(environment),
         cases=environment.get("cases_digest", ""),
         loads=loads,
         seed=seed,

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from runner.model import Cell, CellResult, Evidence
 from runner.reports.summary import NOT_OBTAINED
+from runner.results import made_of
 from runner.signoff import gaps
 from runner.signoff.inputs import Run
 from runner.signoff.policy import Approver, Policy, Requirement, Waiver
@@ -121,7 +122,7 @@ def _attempt(
     if why := _age(row.ended_at, asked.max_age_days, at):
         return Attempt(run=run, row=row, gap=gaps.STALE, why=why)
     for key in (key for evidence, key in wanted if evidence is row.evidence):  # in the order of their names
-        value, good = row.environment.get(key, ""), wanted[row.evidence, key]
+        value, good = _said(row, key), wanted[row.evidence, key]
         if not value or value not in good:
             why = f"{key} is {value or 'not said'}; asked for is {' or '.join(good) or 'one'}"
             return Attempt(run=run, row=row, gap=gaps.ENVIRONMENT, why=why)
@@ -135,13 +136,18 @@ def _wanted(
     newest: dict[tuple[Evidence, str], tuple[str, str]] = {}
     for row in rows:
         for key in environment:
-            if row.state not in NOT_OBTAINED and (value := row.environment.get(key, "")):
+            if row.state not in NOT_OBTAINED and (value := _said(row, key)):
                 newest[row.evidence, key] = max(newest.get((row.evidence, key), ("", "")), (row.ended_at, value))
     return {
         (evidence, key): [newest[evidence, key][1]] if SAME in good and (evidence, key) in newest else list(good)
         for evidence in Evidence
         for key, good in sorted(environment.items())
     }
+
+
+def _said(row: CellResult, key: str) -> str:
+    """What a result says of its environment; an image for a GPU is made by hand, and its id stands for a recipe."""
+    return made_of(row.environment) if key == "recipe_digest" else row.environment.get(key, "")
 
 
 def _age(ended_at: str, max_age_days: int, at: datetime) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.dispatch import Patience
-from runner.engines.local import LocalEngine
+from runner.engines.local import LocalEngine, installed
 from runner.model import Evidence, WorkerReady
 from tests.contract.bench import BROKEN_CASES, CASES, UNSERVED_CASES, WORKER, Bench, cell, order, passed
 
@@ -106,3 +106,29 @@ def test_a_tool_of_the_driver_that_hangs_holds_up_nothing(tmp_path: Path, monkey
     assert passed(after)
     assert time.monotonic() - started < 20
     assert "nvidia-smi did not answer" in bench.log(late)
+
+
+def test_what_an_environment_for_a_gpu_is_made_of_is_in_the_outcome(tmp_path: Path) -> None:
+    """The digest is over the packages installed beside its Python; no other evidence has it from here."""
+    engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)
+    bench = Bench(engine, tmp_path)
+    (found,) = bench.run(replace(order(cell("nothing")), evidence=Evidence.DEVICE, device="GPU-1"))
+    (other,) = bench.run(order(cell("nothing")))
+    engine.close()
+    assert re.fullmatch(r"[0-9a-f]{16}", found.environment["recipe_digest"])
+    assert other.environment["recipe_digest"] == ""
+
+
+def test_a_package_more_or_another_version_is_another_environment(tmp_path: Path) -> None:
+    def made(name: str, *packages: str) -> Path:
+        for package in packages:
+            folder = tmp_path / name / "lib" / "python3.11" / "site-packages" / f"{package}.dist-info"
+            folder.mkdir(parents=True)
+            title, version = package.split("-")
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {title}\nVersion: {version}\n")
+        return tmp_path / name / "bin" / "python"
+
+    one, same = made("one", "vllm-0.32.0", "torch-2.13.0"), made("same", "torch-2.13.0", "vllm-0.32.0")
+    others = [made("older", "vllm-0.31.0", "torch-2.13.0"), made("more", "vllm-0.32.0", "torch-2.13.0", "x-1")]
+    assert installed(one) == installed(same)
+    assert len({installed(python) for python in (one, *others)}) == 3

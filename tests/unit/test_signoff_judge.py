@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.model import CellResult, State, Verdict
+from runner.model import CellResult, Evidence, State, Verdict
 from runner.signoff.bundle import Derived
 from tests.unit import signoffs
 from tests.unit.signoffs import AT, ISSUE, POLICY, WAIVERS, run, sign
@@ -111,6 +111,25 @@ def test_results_of_another_environment_than_the_newest_do_not_count(tmp_path: P
     assert K0 not in found
     assert set(map(tuple, found.values())) == {("environment",)}
     assert len(found) == 3  # the others of sm100: those of sm80 are emulated, in an environment of their own
+
+
+def on_a_gpu(row: CellResult) -> CellResult:
+    """As a container for a GPU says it: nothing of a recipe, but the image."""
+    if row.evidence is not Evidence.DEVICE:
+        return row
+    return environment(recipe_digest="", image_digest="sha256:cc33")(row)
+
+
+def test_an_image_made_by_hand_is_told_by_its_id(tmp_path: Path) -> None:
+    _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], change=on_a_gpu), waivers=WAIVERS)
+    assert decided(made)[1] == {}
+
+    def with_another(row: CellResult) -> CellResult:
+        return environment(recipe_digest="", image_digest="sha256:dd44")(row) if row.id == K0 else on_a_gpu(row)
+
+    later = run(tmp_path / "other", "b", devices=["sm100"], change=with_another)
+    _, made, _ = sign(tmp_path, later, waivers=WAIVERS, out="other")
+    assert set(map(tuple, decided(made)[1].values())) == {("environment",)}
 
 
 def test_an_environment_that_the_policy_names_is_asked_for_and_one_that_is_not_said_never_is_the_same(
