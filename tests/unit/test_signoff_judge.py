@@ -127,7 +127,7 @@ def test_an_image_made_by_hand_is_told_by_its_id(tmp_path: Path) -> None:
     def with_another(row: CellResult) -> CellResult:
         return environment(recipe_digest="", image_digest="sha256:dd44")(row) if row.id == K0 else on_a_gpu(row)
 
-    later = run(tmp_path / "other", "b", devices=["sm100"], change=with_another)
+    later = run(tmp_path / "runs", "b", devices=["sm100"], change=with_another)
     _, made, _ = sign(tmp_path, later, waivers=WAIVERS, out="other")
     assert set(map(tuple, decided(made)[1].values())) == {("environment",)}
 
