@@ -1,7 +1,9 @@
 """What the engine tests share: cells that do as told, and one call that runs them."""
 
+import contextlib
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,6 +78,20 @@ def passed(outcome: CellOutcome) -> bool:
         and not outcome.infra
         and not outcome.not_run
     )
+
+
+def workers_among(pids: Iterable[int]) -> list[int]:
+    """Of the processes that workers and their cells are, the workers: those that none of the others started.
+
+    Not the lowest numbers: the kernel counts processes anew from time to time.
+    """
+    everyone, found = set(pids), []
+    for pid in everyone:
+        with contextlib.suppress(OSError):
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            if parent not in everyone and os.getpgid(pid) == pid:
+                found.append(pid)
+    return sorted(found)
 
 
 @dataclass(frozen=True)

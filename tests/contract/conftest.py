@@ -17,7 +17,7 @@ from runner.engines.base import Engine
 from runner.engines.docker import RUN, DockerEngine
 from runner.engines.local import LocalEngine, marked
 from runner.engines.owner import Owner
-from tests.contract.bench import CASES, ROOT, WORKER, Bench, Harm
+from tests.contract.bench import CASES, ROOT, WORKER, Bench, Harm, workers_among
 from tests.ray import cluster
 
 BASE, IMAGE = "attnmatrix-base:bookworm", "attnmatrix-test:latest"
@@ -114,17 +114,15 @@ def harm(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Harm
     if isinstance(engine, LocalEngine):
 
         def send(number: int) -> None:
-            workers = [
-                pid for pid, mark in marked() if mark.startswith(str(Owner.current())) and os.getpgid(pid) == pid
-            ]
-            os.kill(min(workers), number)  # the cell has a session of its own too, and a later pid
+            workers = workers_among(pid for pid, mark in marked() if mark.startswith(str(Owner.current())))
+            os.kill(workers[0], number)
 
         return Harm(kill=lambda: send(signal.SIGKILL), freeze=lambda: send(signal.SIGSTOP))
     if engine.name == "ray":
         home = request.getfixturevalue("ray_home")
 
         def send_there(number: int) -> None:
-            os.kill(min(pid for pid, _ in cluster.workers(home) if os.getpgid(pid) == pid), number)
+            os.kill(workers_among(pid for pid, _ in cluster.workers(home))[0], number)
 
         return Harm(kill=lambda: send_there(signal.SIGKILL), freeze=lambda: send_there(signal.SIGSTOP))
     client = request.getfixturevalue("docker_client")

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from tenacity import Retrying, stop_after_attempt, wait_fixed
 
 from runner.engines.docker import RUN
 from runner.engines.local import marked
-from tests.contract.bench import ROOT
+from tests.contract.bench import ROOT, workers_among
 from tests.ray import cluster
 
 MATRIX = """
@@ -74,8 +74,7 @@ class Local:
         self.pause_s = 2.5
 
     def targets(self, runner: int) -> dict[str, Kill]:
-        workers = [pid for pid, mark in marked() if f"/{runner}/" in mark and _leads(pid)]
-        return {"worker": lambda: os.kill(min(workers), signal.SIGKILL)} if workers else {}
+        return _workers(pid for pid, mark in marked() if f"/{runner}/" in mark)
 
     def left_behind(self, runners: list[int]) -> list[str]:
         return [f"process {pid}" for pid, mark in marked() if any(f"/{runner}/" in mark for runner in runners)]
@@ -104,8 +103,7 @@ class OverRay:
         self._nodes, self._home = nodes, home
 
     def targets(self, runner: int) -> dict[str, Kill]:
-        workers = [pid for pid, _ in cluster.workers(self._home) if _leads(pid)]
-        return {"node": self._lose_one} | ({"worker": lambda: os.kill(min(workers), signal.SIGKILL)} if workers else {})
+        return {"node": self._lose_one} | _workers(pid for pid, _ in cluster.workers(self._home))
 
     def _lose_one(self) -> None:
         doomed = next(iter(self._nodes.worker_nodes))
@@ -193,11 +191,9 @@ class Killer:
         return self.place.left_behind(self.runners)
 
 
-def _leads(pid: int) -> bool:
-    """Whether a process leads its group, as workers do."""
-    with contextlib.suppress(ProcessLookupError):
-        return os.getpgid(pid) == pid
-    return False
+def _workers(pids: Iterable[int]) -> dict[str, Kill]:
+    found = workers_among(pids)
+    return {"worker": lambda: os.kill(found[0], signal.SIGKILL)} if found else {}
 
 
 def whole(run: Path) -> bool:
