@@ -134,7 +134,7 @@ def _id(run: Path) -> str:
     try:
         return rundir.asked(run).run_id
     except UsageError:
-        return run.resolve().name
+        return "/".join(run.resolve().parts[-2:])  # a workflow's merged runs are called alike
 
 
 def _copy_inputs(asked: Asked, request: Request, folder: Path) -> None:

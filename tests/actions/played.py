@@ -92,15 +92,26 @@ def _upload(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
 def _download(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
     """By name into the path itself; by pattern each into a folder of its name; nothing matched is no error."""
     place = job.workspace / inputs.get("path", "")
+    artifacts = _artifacts_of(inputs["run-id"], inputs, job) if "run-id" in inputs else job.run.artifacts
     if "name" in inputs:
-        if inputs["name"] not in job.run.artifacts:
+        if inputs["name"] not in artifacts:
             raise ActionFailed(f"download-artifact: artifact not found for name: {inputs['name']}")
-        shutil.copytree(job.run.artifacts[inputs["name"]], place, dirs_exist_ok=True)
+        shutil.copytree(artifacts[inputs["name"]], place, dirs_exist_ok=True)
         return {"download-path": str(place)}
-    for name, source in job.run.artifacts.items():
+    for name, source in artifacts.items():
         if fnmatch.fnmatchcase(name, inputs["pattern"]):
             shutil.copytree(source, place / name, dirs_exist_ok=True)
     return {"download-path": str(place)}
+
+
+def _artifacts_of(number: str, inputs: Mapping[str, str], job: "Job") -> Mapping[str, Path]:
+    """Of another run, which takes a token that may read runs."""
+    if not inputs.get("github-token") or job.permissions.get("actions") != "read":
+        raise ActionFailed("download-artifact: Resource not accessible by integration")
+    found = job.run.github.runs.get(int(number))
+    if found is None:
+        raise ActionFailed(f"download-artifact: Not Found: run {number}")
+    return found.artifacts
 
 
 def _attest(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:

@@ -249,6 +249,18 @@ def test_a_release_is_signed_off_and_attested(tree, build: Build) -> None:
     assert "NO-GO" in signoff.log
     assert "SHA256SUMS" in run.attested
     assert (run.artifacts["signoff"] / "signoff.md").exists()
+    assert len(runs_of(run)) == 1
+
+    inputs = {**inputs, "earlier": str(run.number)}
+    again = github.trigger("release-signoff.yml", Event("workflow_dispatch", MAIN, "refs/heads/main", inputs=inputs))
+    assert "NO-GO" in again.job("signoff").log
+    assert len(runs_of(again)) == 2, "what was run before counts too"
+    assert runs_of(run)[0] in runs_of(again)
+
+
+def runs_of(run) -> list[str]:
+    """The results that a sign-off rests on."""
+    return [path.read_text() for path in (run.artifacts["signoff"] / "inputs" / "runs").glob("*/results.json")]
 
 
 def test_the_example_works_in_an_empty_repository(tmp_path: Path, tree, build: Build) -> None:
