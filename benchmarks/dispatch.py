@@ -77,6 +77,8 @@ Way = tuple[int, Callable[[int], None]]
 
 def available(stack: ExitStack, folder: Path, cells: int) -> Iterator[tuple[str, Way]]:
     """Every way that there is on this machine, ready."""
+    folder.chmod(0o755)  # for the user of a container
+    (folder / "test_one.py").write_text(NOOP.format(count=1))
     local = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)
     stack.callback(local.close)
     yield "runner, local", (cells, lambda count: noops(local, folder, count))
@@ -85,8 +87,15 @@ def available(stack: ExitStack, folder: Path, cells: int) -> Iterator[tuple[str,
     if image := test_image():
         docker = in_docker(stack, image)
         yield "runner, warm container", (cells, lambda count: noops(docker, folder, count))
-        yield "docker run per cell", (FEW, lambda count: docker_run(image, count))
-    (folder / "test_one.py").write_text(NOOP.format(count=1))
+        yield "docker run per cell", (FEW, lambda count: docker_run(image, count, "-c", "pass"))
+        inside = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "/cases/test_one.py")
+        yield (
+            "docker run per cell, pytest in it",
+            (
+                FEW,
+                lambda count: docker_run(image, count, *inside, mount=f"{folder}:/cases:ro"),
+            ),
+        )
     yield "pytest-xdist -n 1, no isolation", (20 * cells, lambda count: xdist(folder, count))
     yield "nox, a session per cell", (FEW, lambda count: nox(folder, count))
 
@@ -153,9 +162,10 @@ def in_docker(stack: ExitStack, image: str) -> Engine:
     return engine
 
 
-def docker_run(image: str, count: int) -> None:
+def docker_run(image: str, count: int, *python: str, mount: str = "") -> None:
+    command = [DOCKER, "run", "--rm", "--network=none", *([f"--volume={mount}"] if mount else []), image, "python3"]
     for _ in range(count):
-        subprocess.run([DOCKER, "run", "--rm", "--network=none", image, "python3", "-c", "pass"], check=True)
+        subprocess.run([*command, *python], check=True, stdout=subprocess.DEVNULL)
 
 
 def xdist(folder: Path, count: int) -> None:
