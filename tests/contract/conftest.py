@@ -80,7 +80,7 @@ def docker_engine(docker_client: docker.DockerClient, image: str, tmp_path: Path
     assert not left, "containers were left behind"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # a process joins one cluster at a time, and other modules have their own
 def ray_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the nodes of a cluster of two keep; this process has joined the cluster."""
     cluster.required()
