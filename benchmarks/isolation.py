@@ -120,6 +120,8 @@ class Ways:
     def file(self, cells: Sequence[dict[str, Any]]) -> str:
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".json", delete=False) as file:
             json.dump(list(cells), file)
+        for path in (self.folder, Path(file.name)):
+            path.chmod(0o755)  # for the user of a container
         return f"--cells={file.name}"
 
 
