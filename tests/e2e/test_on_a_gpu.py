@@ -6,11 +6,14 @@ the Python that was named and presents nothing. So the cases find no CUDA device
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from runner import matrix
+from runner.environments.recipe import recipe_for
 from tests.mutants.client import PROJECT, python
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(600)]
@@ -86,7 +89,9 @@ def test_the_cells_of_the_gpus_arch_run_with_evidence_device(tmp_path: Path) -> 
     assert "torch sees no CUDA device here" in row["reason"]
     about = row["environment"]
     assert (about["gpu"], about["driver"], about["vllm"]) == ("NVIDIA H200", "580.95.05", "0.32.0")
-    assert about["recipe_digest"] == "", "what a device's environment was made of is not in our recipes"
+    ours = recipe_for(matrix.load(PROJECT / "matrix.yaml"), "0.32.0").digest
+    assert re.fullmatch(r"[0-9a-f]{16}", about["recipe_digest"])
+    assert about["recipe_digest"] != ours, "it is of the packages installed there, which are none of our recipes"
 
 
 @pytest.mark.parametrize(
