@@ -33,7 +33,7 @@ class Lease:
         self._lock, self._examine = lock, examine
 
     def give_back(self) -> None:
-        """Examined once more before, so that what broke it counts against it."""
+        """Examined once more before, so that what broke it counts against it; memory may take a moment to be free."""
         if self._lock.is_locked:
             self._examine()
             self._lock.release()
@@ -48,9 +48,11 @@ class Leases:
         *,
         folder: Path = FOLDER,
         trouble: Callable[[str], str] = devices.trouble,
+        ailing: Callable[[str], str] = devices.ailing,
         wait_s: float = 300.0,
     ) -> None:
-        self._devices, self._folder, self._trouble, self._wait_s = tuple(found), folder, trouble, wait_s
+        self._devices, self._folder, self._wait_s = tuple(found), folder, wait_s
+        self._trouble, self._ailing = trouble, ailing
         self._failed: Counter[str] = Counter()
         self._reasons: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -80,16 +82,16 @@ class Leases:
             with contextlib.suppress(OSError):
                 self._note(device, f"held by {holder.read_text().strip()}")
             return None
-        if self._examine(device):
+        if self._examine(device, self._trouble):
             lock.release()
             return None
         with contextlib.suppress(OSError):
             holder.write_text(f"process {os.getpid()}\n")
-        return Lease(device, lock, partial(self._examine, device))
+        return Lease(device, lock, partial(self._examine, device, self._ailing))
 
-    def _examine(self, device: Device) -> str:
+    def _examine(self, device: Device, question: Callable[[str], str]) -> str:
         """What is wrong with a device that we hold; `ENOUGH` such answers in a row, and it is held no more."""
-        reason = self._trouble(device.uuid)
+        reason = question(device.uuid)
         with self._lock:
             self._failed[device.uuid] = self._failed[device.uuid] + 1 if reason else 0
         if reason:

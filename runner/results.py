@@ -44,31 +44,30 @@ def build(
 
 def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], str]) -> CellResult:
     cell = one.cell
-    blank = dict.fromkeys(ENVIRONMENT, "")
     if cell.unsupported:
-        result = _bare(one, State.UNSUPPORTED, cell.unsupported)
-        return replace(result, environment=blank)
+        return bare(one, State.UNSUPPORTED, cell.unsupported)
     if one.skipped:
-        return replace(_bare(one, State.SKIPPED, one.skipped), environment=blank, repro=repro_of(cell))
+        return replace(bare(one, State.SKIPPED, one.skipped), repro=repro_of(cell))
     if found is None:
-        result = _bare(one, State.NOT_RUN, "the run ended before this cell began")
-        return replace(result, environment=blank, repro=repro_of(cell))
+        return replace(bare(one, State.NOT_RUN, "the run ended before this cell began"), repro=repro_of(cell))
     state, reason = outcome.of(found)
+    result = bare(one, state, _storable(reason))
     return replace(
-        _bare(one, state, _storable(reason)),
+        result,
         evidence=found.evidence,
         duration_s=found.duration_s,
         cases=tuple(_case(case) for case in found.cases),
         overflow=_smallest(overflow for case in found.cases for overflow in case.overflow),
         repro=repro_of(cell),
-        environment=blank | dict(found.environment),
+        environment={**result.environment, **found.environment},
         resolved=dict(found.resolved),
         reruns=found.reruns,
         ended_at=found.ended_at,
     )
 
 
-def _bare(one: Planned, state: State, reason: str) -> CellResult:
+def bare(one: Planned, state: State, reason: str) -> CellResult:
+    """The result of a cell of which nothing but this is to be said."""
     return CellResult(
         id=one.cell.id,
         axes=dict(one.cell.axes),
@@ -76,6 +75,7 @@ def _bare(one: Planned, state: State, reason: str) -> CellResult:
         verdict=Verdict(state.value),
         evidence=one.evidence,
         reason=reason,
+        environment=dict.fromkeys(ENVIRONMENT, ""),
     )
 
 

@@ -19,7 +19,7 @@ from runner import plan as planning
 from runner.ci.jobs import JOBS, Job, Side
 from runner.errors import RunnerError, UsageError
 from runner.matrix import Matrix
-from runner.model import ENVIRONMENT, CellResult, State, Verdict
+from runner.model import CellResult, State
 from runner.nearest import quoted
 from runner.plan import Plan, Planned
 from runner.reports import files
@@ -143,25 +143,17 @@ def _newest(runs: Path, name: str) -> tuple[int, Path | None]:
 def _row(one: Planned, found: CellResult | None, job: Job, why: str) -> CellResult:
     """A job on a GPU machine gives evidence `device` and nothing else, a hosted one anything but that."""
     if one.cell.unsupported:
-        return _bare(one, State.UNSUPPORTED, one.cell.unsupported)
+        return results.bare(one, State.UNSUPPORTED, one.cell.unsupported)
     if found is None:
-        return _bare(one, State.SKIPPED, job.offline) if job.offline else _bare(one, State.NOT_RUN, why)
+        return results.bare(one, State.SKIPPED, job.offline) if job.offline else results.bare(one, State.NOT_RUN, why)
     if job.side.takes(found.evidence) or found.state in {State.SKIPPED, State.NOT_RUN, State.INFRA}:
         return found
     if job.side is Side.DEVICE:
-        return _bare(one, State.SKIPPED, f"the machine showed no {one.cell.axes['arch']} GPU: it ran {found.evidence}")
-    return _bare(one, State.MISSING, f"a job without a GPU says that it has evidence {found.evidence}: not believed")
-
-
-def _bare(one: Planned, state: State, reason: str) -> CellResult:
-    return CellResult(
-        id=one.cell.id,
-        axes=dict(one.cell.axes),
-        state=state,
-        verdict=Verdict(state.value),
-        evidence=one.evidence,
-        reason=reason,
-        environment=dict.fromkeys(ENVIRONMENT, ""),
+        return results.bare(
+            one, State.SKIPPED, f"the machine showed no {one.cell.axes['arch']} GPU: it ran {found.evidence}"
+        )
+    return results.bare(
+        one, State.MISSING, f"a job without a GPU says that it has evidence {found.evidence}: not believed"
     )
 
 
