@@ -124,7 +124,7 @@ def noops(
 def over_ray(stack: ExitStack, folder: Path, nodes: int) -> Engine | None:
     """The engine on a cluster of so many nodes of this machine, one worker each."""
     try:
-        import ray  # noqa: F401
+        import ray  # noqa: F401 - whether it is there
     except ImportError:
         print("no Ray is installed: left out", file=sys.stderr)
         return None

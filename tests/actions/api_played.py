@@ -1,12 +1,11 @@
 """GitHub's API, as far as `runner ci` asks it: self-hosted runners, and the jobs of a run."""
 
-import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+from tests.answering import answering
 
 if TYPE_CHECKING:
     from tests.actions.harness import GitHub
@@ -15,28 +14,8 @@ if TYPE_CHECKING:
 @contextmanager
 def served(github: "GitHub") -> Iterator[str]:
     """The address of a server that answers for it."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            code, body = answer(github, self.path.partition("?")[0], self.headers.get("Authorization", ""))
-            data = json.dumps(body).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(lambda path, authorization: answer(github, path.partition("?")[0], authorization or "")) as address:
+        yield address
 
 
 def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, dict[str, Any]]:

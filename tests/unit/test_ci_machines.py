@@ -2,10 +2,8 @@
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from runner.engines.local import LocalEngine
 from runner.environments.daemon import Daemon
 from runner.errors import MachineError, UsageError
 from runner.options import RunOptions
+from tests.answering import answering
 
 
 @pytest.fixture
@@ -27,31 +26,18 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Answers from a list, one for each request, and keeps what was asked."""
     state: dict[str, Any] = {"answers": [], "asked": [], "tokens": []}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            state["asked"].append(self.path)
-            state["tokens"].append(self.headers.get("Authorization"))
-            code, body = state["answers"].pop(0) if len(state["answers"]) > 1 else state["answers"][0]
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(path: str, authorization: str | None) -> tuple[int, Any]:
+        state["asked"].append(path)
+        state["tokens"].append(authorization)
+        found: tuple[int, Any] = state["answers"].pop(0) if len(state["answers"]) > 1 else state["answers"][0]
+        return found
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    monkeypatch.setenv("GITHUB_API_URL", f"http://127.0.0.1:{served.server_port}")
     monkeypatch.setenv("GITHUB_REPOSITORY", "a/b")
     monkeypatch.setenv("TOKEN", "secret")
     monkeypatch.setattr(Api._try.retry, "sleep", lambda _: None)  # type: ignore[attr-defined]
-    yield state
-    served.shutdown()
-    served.server_close()
-    thread.join()
+    with answering(answer) as address:
+        monkeypatch.setenv("GITHUB_API_URL", address)
+        yield state
 
 
 def test_all_pages_of_machines_are_read(server) -> None:
