@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,17 @@ from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
 from cases.releases import UnknownRelease
-from cases.verdicts import Overflowed, Refused, Substituted, Unavailable, words_of
+from cases.verdicts import (
+    HandedOver,
+    MachineTrouble,
+    Overflowed,
+    Refused,
+    Substituted,
+    Told,
+    Unavailable,
+    ours,
+    words_of,
+)
 
 HERE = Path(__file__).parent
 
@@ -132,7 +141,7 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
             vllm_api.forget()
         try:
             deployed = vllm_api.deploy(cell)
-        except (Refused, Substituted, Unavailable) as error:
+        except (Refused, Substituted, Unavailable, HandedOver, Told, MachineTrouble) as error:
             deployed = error
         resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
         request.config.stash[_RESOLVED] = {cell.id: resolved}
@@ -200,15 +209,18 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "substituted"
         case Unavailable():
             state = "skipped"
+        case MachineTrouble():
+            state = "infra"
         case MemoryError():
             state = "oom"
         case _ if type(error).__name__ == "OutOfMemoryError":  # torch's, for a device
             state = "oom"
         case pytest.skip.Exception():
             state = "skipped"
-        case _ if HERE in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
+        case _ if ours(error):
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
-    message = "" if error is None else words_of(error) if state in ("fail", "missing", "oom") else str(error)
+    said_whole = isinstance(error, HandedOver | Told) or state not in ("fail", "missing", "oom")
+    message = "" if error is None else str(error) if said_whole else words_of(error)
     return {
         "state": state,
         "message": message,

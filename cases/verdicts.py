@@ -3,6 +3,10 @@
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,13 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}"
 
 
+def ours(error: BaseException) -> bool:
+    """Whether the cases themselves raised it: what they do not know, or trip over."""
+    return (
+        error.__traceback__ is not None and HERE in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents
+    )
+
+
 class Overflowed(Exception):
     """Buffers overran: state `overflow`. `also` is what else went wrong."""
 
@@ -55,6 +66,26 @@ class Overflowed(Exception):
 
 class Refused(Exception):
     """vLLM refused the combination before any work, with this reason: state `refused`."""
+
+
+class HandedOver(AssertionError):
+    """vLLM gave the cases a value that breaks its contract: state `fail`. `by` is the function of vLLM that made it."""
+
+    def __init__(self, what: str, expected: str, got: str, by: Any = None) -> None:
+        self.by = by
+        super().__init__(f"vLLM handed over {what}: expected {expected}, got {got}")
+
+
+class Told(AssertionError):
+    """vLLM failed in another process, which told of it in words: state `fail`. `cause` is as of docs/results.md."""
+
+    def __init__(self, message: str, cause: dict[str, Any] | None = None) -> None:
+        self.cause = cause
+        super().__init__(message)
+
+
+class MachineTrouble(Exception):
+    """The machine kept vLLM from its work, which says nothing about vLLM: state `infra`."""
 
 
 class Substituted(Exception):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runner import (
     __version__,
+    backends,
     candidates,
     dispatch,
     expectations,
@@ -120,7 +121,15 @@ def _carry_out(run: _Run) -> int:
         if done:
             run.display.note(f"{len(done):,} cells have a result, {sum(len(order.cells) for order in left):,} are left")
         with (
-            open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note, log=path) as engine,
+            open_engine(
+                run.on,
+                run.chart,
+                left,
+                run.directory.run_id,
+                run.display.note,
+                log=path,
+                require=lambda found: backends.require(left, found, options.matrix),
+            ) as engine,
             stop.on_signals(),
             stop.after(options.limit_s),
         ):

@@ -24,8 +24,9 @@ from cases.engine.prompts import Sizes
 from cases.engine.steps import Steps
 from cases.needs import Need
 from cases.stand_ins import OutOfRange
-from cases.verdicts import Overflow, Overflowed, Refused, Substituted, Unavailable, words_of
-from cases.vllm_api import routes
+from cases.verdicts import Overflow, Overflowed, Substituted, Unavailable, words_of
+from cases.vllm_api import registered, routes
+from cases.vllm_api.deployment import read
 
 STEP_CHUNKS, SEQUENCE_CHUNKS = 3, 4
 """Chunks that fit a step and a sequence."""
@@ -144,14 +145,12 @@ def serve(cell: Cell, folder: Path) -> Served:
     if not compiled(cell) and cell.spec_k and cell.draft == "ngram":
         raise Unavailable(NO_DRAFTS_INTERPRETED)
     arch.see(cell)
+    registered.require(cell.backend)
     cell = replace(cell, load=cut(cell))
     oracle = model.of(cell)
     model.write(oracle, cell, folder)
     args = engine_args(cell, folder)
-    try:
-        config = EngineArgs(**args).create_engine_config()
-    except (ValueError, NotImplementedError) as error:
-        raise Refused(str(error)) from error
+    config = read(lambda: EngineArgs(**args).create_engine_config())
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
         raise Substituted(routes.hybrid_turned(cell))
     llm = LLM(**args)

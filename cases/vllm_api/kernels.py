@@ -5,6 +5,7 @@ The facts about releases are read from each one's `v1/attention/backends/flashin
 
 from typing import Any
 
+from cases.handed import TEXT, handed, having
 from cases.verdicts import Batch
 from cases.vllm_api import routes
 from cases.vllm_api.deployment import ERA, VERSION, Deployment, build, step
@@ -18,7 +19,7 @@ def decode_kernel(deployment: Deployment) -> str | None:
     builder = deployment.group.get_metadata_builder()
     kernel = getattr(builder, "flashinfer_trtllm_api_decode_kernel", None)  # since 0.25
     if kernel is not None:
-        return str(kernel.value)
+        return str(handed("the decode kernel", kernel, having(value=TEXT)).value)
     return "trtllm-gen" if VERSION < (0, 25, 0) and getattr(builder, "use_trtllm_decode_attention", False) else None
 
 

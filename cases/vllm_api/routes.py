@@ -16,6 +16,7 @@ except ImportError:
     select_common_block_size = None
 
 from cases.cell import Cell
+from cases.handed import COUNT, NAMED, OBJECT, handed, having
 
 ARGUMENTS = list(inspect.signature(select_common_block_size).parameters) if select_common_block_size else []
 OWN_PAGES = "backends" in ARGUMENTS
@@ -37,7 +38,7 @@ def kv_layout(config: Any) -> str:
     if resolve is None:  # until 0.28 the backend that was selected last has set it, for the process
         with set_current_vllm_config(config):
             return str(utils.get_kv_cache_layout()).lower()
-    return str(resolve().name.lower())
+    return str(handed("the layout of the KV cache", resolve(), NAMED, resolve).name.lower())
 
 
 def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
@@ -48,7 +49,8 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
     if not OWN_PAGES:
         return int(spec.block_size)
     with set_current_vllm_config(config):  # the specs are asked for since 0.31
-        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[: len(ARGUMENTS)]))
+        found = select_common_block_size(*(spec.block_size, [backend], [spec])[: len(ARGUMENTS)])
+    return int(handed("the size of a kernel's page", found, COUNT, select_common_block_size))
 
 
 def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:
@@ -97,10 +99,14 @@ def cudagraph_mode(cell: Cell, config: Any, specs: dict[str, Any]) -> str:
     with set_current_vllm_config(config):
         for layer, spec in specs.items():
             backend = own.static_forward_context[layer].get_attn_backend()
-            support = backend.get_builder_cls().get_cudagraph_support(config, spec)
+            handed("the backend of a layer", backend, OBJECT)
+            builder = handed("the builder of a backend", backend.get_builder_cls(), OBJECT)
+            support = builder.get_cudagraph_support(config, spec)
+            handed("support of CUDA graphs", support, having(value=COUNT), builder.get_cudagraph_support)
             if least is None or support.value < least.value:
                 least, name = support, backend.__name__
-        return str(asked.resolve_cudagraph_mode_and_sizes(least, name, 1 + cell.spec_k).name.lower())
+        mode = asked.resolve_cudagraph_mode_and_sizes(least, name, 1 + cell.spec_k)
+    return str(handed("the mode of CUDA graphs", mode, NAMED, asked.resolve_cudagraph_mode_and_sizes).name.lower())
 
 
 def _asked_mode(cell: Cell, config: Any) -> Any:
