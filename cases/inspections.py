@@ -23,16 +23,18 @@ _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (\S+)$', re.MULTILINE)
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
 
 
-class Inspections(logging.Handler):
-    """Remembers what the last failed inspection raised, which vLLM keeps to its log."""
+class Inspections(logging.Filter):
+    """Remembers what the last failed inspection raised, which vLLM keeps to its log.
 
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.raised: BaseException | None = None
+    A filter that lets everything pass: vLLM configures its loggers again, and takes handlers off then.
+    """
 
-    def emit(self, record: logging.LogRecord) -> None:
+    raised: BaseException | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info and record.exc_info[1] is not None:
             self.raised = record.exc_info[1]
+        return True
 
 
 LAST = Inspections()
@@ -40,9 +42,7 @@ LAST = Inspections()
 
 def watch() -> None:
     """Listen to vLLM's registry from now on."""
-    logger = logging.getLogger(LOGGER)
-    if LAST not in logger.handlers:
-        logger.addHandler(LAST)
+    logging.getLogger(LOGGER).addFilter(LAST)
 
 
 def forget() -> None:

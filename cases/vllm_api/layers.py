@@ -13,7 +13,7 @@ from cases import batches
 from cases.handed import GROUP, OBJECT, Contract, handed, list_of
 from cases.vllm_api import VERSION, Deployment, workspace
 
-GROUPS = list_of(list_of(GROUP))
+GROUPS = list_of(Contract("a list of groups", lambda value: isinstance(value, list) and all(map(GROUP.holds, value))))
 TUPLE = Contract("a tuple", lambda value: isinstance(value, list | tuple) and bool(value))
 KNOWN = VERSION >= (0, 23, 0)
 """Whether how the installed release groups layers can be asked for here: older ones do it inside their model runner."""
