@@ -15,6 +15,8 @@ from cases.causes import of_product
 
 NOT_ON_PURPOSE = (ImportError, MemoryError, OSError, AttributeError, NameError)
 """Errors after which nobody knows whether vLLM would have taken the configuration."""
+SPEAKS_FOR_VLLM = "attnmatrix_vllm/presented.py"
+"""The presented platform, which raises the reasons of vLLM's own validation, as its CUDA platform does."""
 OF_ARGUMENTS = frozenset({"unexpected_keyword_argument", "missing", "missing_argument", "extra_forbidden"})
 """pydantic's words for arguments that this release does not know: an API that the cases do not know."""
 
@@ -31,7 +33,8 @@ def on_purpose(error: Exception) -> bool:
         chain.add(id(before))
         before = before.__cause__ or before.__context__
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return bool(of_product(last.filename)) and _raises(last)
+    by_vllm = bool(of_product(last.filename)) or last.filename.endswith(SPEAKS_FOR_VLLM)
+    return by_vllm and _raises(last)
 
 
 def _raises(frame: traceback.FrameSummary) -> bool:

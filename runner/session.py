@@ -116,7 +116,7 @@ def _carry_out(run: _Run) -> int:
     """Run the cells of the plan that have no result in the journal; write the reports, and show the outcome."""
     path, options, stop = run.directory.path, run.options, StopSignal()
     with rundir.held(path):
-        done = {id_: found for id_, found in _last(path).items() if not (found.not_run or found.infra)}
+        done = {id_: found for id_, found in _last(path).items() if _has_result(found)}
         left = run.plan.without(done)
         if done:
             run.display.note(f"{len(done):,} cells have a result, {sum(len(order.cells) for order in left):,} are left")
@@ -149,6 +149,11 @@ def _carry_out(run: _Run) -> int:
         output.note(f"to go on: runner resume {shlex.quote(str(path))}")
     index.remember(path, rows, run.display.note)
     return code
+
+
+def _has_result(found: CellOutcome) -> bool:
+    """Whether a cell ran, and neither the runner nor its own cases say that the machine kept it from a result."""
+    return not found.not_run and outcome.of(found)[0] is not State.INFRA
 
 
 def _kept_matrix(run_directory: Path) -> matrix.Matrix:

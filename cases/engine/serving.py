@@ -145,12 +145,14 @@ def serve(cell: Cell, folder: Path) -> Served:
     if not compiled(cell) and cell.spec_k and cell.draft == "ngram":
         raise Unavailable(NO_DRAFTS_INTERPRETED)
     arch.see(cell)
-    registered.require(cell.backend)
     cell = replace(cell, load=cut(cell))
     oracle = model.of(cell)
     model.write(oracle, cell, folder)
     args = engine_args(cell, folder)
-    config = read(lambda: EngineArgs(**args).create_engine_config())
+    try:
+        config = read(lambda: EngineArgs(**args).create_engine_config())
+    finally:
+        registered.require(cell.backend)
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
         raise Substituted(routes.hybrid_turned(cell))
     llm = LLM(**args)

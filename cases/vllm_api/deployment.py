@@ -76,8 +76,10 @@ def deploy(cell: Cell) -> Deployment:
     if not cell.on_device:
         stand_ins.install(flashinfer, flex_attention, torch_2_8=VERSION < (0, 11, 0))
     _sees(cell)
-    registered.require(cell.backend)
-    config = config_of(cell)
+    try:
+        config = config_of(cell)
+    finally:
+        registered.require(cell.backend)  # whatever vLLM says: what is not there is not refused
     if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
         raise Substituted(routes.hybrid_turned(cell))
     # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
