@@ -69,6 +69,9 @@ def test_the_cell_says_what_vllm_makes_of_it(cell: str, found: dict[str, dict[st
     state, reason = WANTED[cell]
     assert found[cell]["state"] == state, found[cell]["reason"]
     assert reason in found[cell]["reason"]
+    if state == "refused":
+        assert found[cell]["verdict"] == "refused", "the matrix expects each of these"
+        assert found[cell]["expected"]
 
 
 @pytest.mark.parametrize("cell", RESOLVED)
