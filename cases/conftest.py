@@ -139,11 +139,12 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         # by hand only: the runner gives each cell a process
         if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
+        resolved: dict[str, Any] = {}
         try:
             deployed = vllm_api.deploy(cell)
+            resolved = vllm_api.resolved(deployed)
         except (Refused, Substituted, Unavailable, HandedOver, Told, MachineTrouble) as error:
             deployed = error
-        resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
         request.config.stash[_RESOLVED] = {cell.id: resolved}
         request.config.stash[_DEPLOYED] = (cell, deployed)
     if isinstance(deployed, Exception):

@@ -17,6 +17,8 @@ NOT_ON_PURPOSE = (ImportError, MemoryError, OSError, AttributeError, NameError)
 """Errors after which nobody knows whether vLLM would have taken the configuration."""
 SPEAKS_FOR_VLLM = "attnmatrix_vllm/presented.py"
 """The presented platform, which raises the reasons of vLLM's own validation, as its CUDA platform does."""
+UNKNOWN = "Unknown attention backend"
+"""vLLM's words for a backend that it has not: nothing that exists was refused."""
 OF_ARGUMENTS = frozenset({"unexpected_keyword_argument", "missing", "missing_argument", "extra_forbidden"})
 """pydantic's words for arguments that this release does not know: an API that the cases do not know."""
 
@@ -26,6 +28,8 @@ def on_purpose(error: Exception) -> bool:
     if isinstance(error, ValidationError):
         of_fields = error.errors(include_url=False, include_context=False, include_input=False)
         return not any(one["type"] in OF_ARGUMENTS for one in of_fields)
+    if str(error).startswith(UNKNOWN):
+        return False
     chain, before = {id(error)}, error.__cause__ or error.__context__
     while before is not None and id(before) not in chain:
         if isinstance(before, NOT_ON_PURPOSE):

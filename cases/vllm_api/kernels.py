@@ -6,7 +6,7 @@ The facts about releases are read from each one's `v1/attention/backends/flashin
 from typing import Any
 
 from cases.handed import TEXT, handed, having
-from cases.verdicts import Batch
+from cases.verdicts import Batch, HandedOver
 from cases.vllm_api import routes
 from cases.vllm_api.deployment import ERA, VERSION, Deployment, build, step
 
@@ -79,6 +79,8 @@ def _part(deployment: Deployment, part: str, tokens: int = 0) -> Any:
     tokens = tokens or min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
     try:
         metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
+    except HandedOver:
+        raise
     except Exception as error:  # noqa: BLE001
         return Unbuilt(error)
     return getattr(metadata, part)

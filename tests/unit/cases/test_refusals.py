@@ -37,6 +37,10 @@ def on_purpose(x):
     )
 
 
+def not_registered(x):
+    raise ValueError(f"Unknown attention backend: '{x}'. Valid options are: FLASHINFER")
+
+
 def by_a_library(x):
     return json.loads("{" + x)
 
@@ -89,7 +93,9 @@ def test_what_vllm_raises_itself_is_a_refusal(name: str, raised: Callable[[str],
     assert refusals.on_purpose(raised(name))
 
 
-@pytest.mark.parametrize("name", ["by_a_library", "in_passing", "for_want_of_a_module", "of_an_argument"])
+@pytest.mark.parametrize(
+    "name", ["by_a_library", "in_passing", "for_want_of_a_module", "of_an_argument", "not_registered"]
+)
 def test_what_comes_up_in_passing_is_none(name: str, raised: Callable[[str], Exception]) -> None:
     assert not refusals.on_purpose(raised(name))
 
