@@ -1,6 +1,7 @@
 """Run inside an environment: imports what the cases import, and prints what it found as one line of JSON.
 
-That is versions, and the attention backends that this vLLM has, by the names of the axis `backend`. The argument says which version of vLLM must be found, or `any`.
+That is versions, and the attention backends that this vLLM has, by the names of the axis `backend`. The argument says
+which version of vLLM must be found, or `any`.
 """
 
 import contextlib
