@@ -3,7 +3,7 @@
 Pure: the day by which entries expire is given.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
@@ -30,10 +30,10 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     """The result with its verdict.
 
     `xfail` needs everything bad in the cell to be covered: a new failure never hides behind an old one in it.
-    `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds. `flaky` is a pass,
-    or trouble that would not be covered otherwise, where an entry tolerates both. All else keeps its state, and the
-    reason says why an entry that speaks of this cell did not count. Without entries (`--no-known`) the verdict is the
-    naked state.
+    `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds: not where the
+    deployment cannot overflow at all. `flaky` is a pass, or trouble that would not be covered otherwise, where an entry
+    tolerates both. All else keeps its state, and the reason says why an entry that speaks of this cell did not count.
+    Without entries (`--no-known`) the verdict is the naked state.
     """
     naked = replace(result, verdict=Verdict(result.state.value), known="", expired="")
     matching = [entry for entry in known if entry.selector.matches(result.axes)]
@@ -44,7 +44,7 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     over = [entry for entry in matching if entry not in entries and _still_speaks(entry, result)]
     naked = replace(naked, expired=_links(over))
     if result.state is State.PASS:
-        return _of_a_pass(naked, entries)
+        return _of_a_pass(naked, [entry for entry in entries if _may_happen(entry, result)])
     if not result.state.bad:
         return naked
     missed = uncovered(result, entries)
@@ -106,13 +106,52 @@ def explains(entry: KnownIssue, trouble: Trouble) -> bool:
     return _covers(entry, trouble.overflow)
 
 
+def shown(entry: KnownIssue, result: CellResult) -> bool:
+    """Whether this cell has trouble of the kind that the entry expects, wherever it speaks."""
+    return any(explains(entry, trouble) for trouble in troubles(result))
+
+
+def refuted(entry: KnownIssue, result: CellResult) -> bool:
+    """Whether a cell that the entry speaks of shows that it is not so there, or not all of it."""
+    if entry.flaky:
+        return False
+    if result.state is State.PASS:
+        return _may_happen(entry, result)
+    return result.state is State.OVERFLOW and bool(gone(entry, result))
+
+
 def gone(entry: KnownIssue, result: CellResult) -> tuple[str, ...]:
-    """The buffers that an entry names and that did not overflow in a cell that it speaks of."""
+    """The buffers that an entry names, that could overflow in a cell that it speaks of, and did not."""
     return tuple(
         buffer
         for buffer in entry.buffer
         if not any(one.buffer == buffer and _covers(entry, one) for one in result.overflow)
+        and _may_happen(replace(entry, buffer=(buffer,)), result)
     )
+
+
+def _may_happen(entry: KnownIssue, result: CellResult) -> bool:
+    """Whether the trouble of an entry could be in this cell at all.
+
+    An entry that names no load speaks of overflows wherever a load allows them. Where chunks make no batch of a load
+    need more than its requests do without them, a pass says nothing about vLLM. The cell's cases say so, by `bounds`.
+    """
+    if entry.state is not State.OVERFLOW or "load" in entry.selector.conditions:
+        return True
+    bounds = result.resolved.get("bounds")
+    if not isinstance(bounds, Mapping):
+        return True
+    pairs = [bounds.get(buffer) for buffer in entry.buffer or bounds]
+    return not pairs or any(_grows(pair) for pair in pairs)
+
+
+def _grows(pair: object) -> bool:
+    """Whether `[at worst, without chunks]` says that chunks make a buffer need more. What is no pair may be so."""
+    match pair:
+        case [int(worst), int(without)]:
+            return worst > without
+        case _:
+            return True
 
 
 def _of_a_pass(naked: CellResult, entries: Sequence[KnownIssue]) -> CellResult:
@@ -134,9 +173,7 @@ def _of_what_is_known(naked: CellResult, entries: Sequence[KnownIssue]) -> CellR
 
 def _surprise(naked: CellResult, entries: Sequence[KnownIssue], what: str) -> CellResult:
     links = _links(entries)
-    return replace(
-        naked, verdict=Verdict.XPASS, known=links, reason=f"{links} is known here as {what}: take the entry out"
-    )
+    return replace(naked, verdict=Verdict.XPASS, known=links, reason=f"{links} is known here as {what}")
 
 
 def _still_speaks(entry: KnownIssue, result: CellResult) -> bool:

@@ -1,6 +1,7 @@
 """What a known issue says, as data that can be changed: where it speaks, and until when."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import product
@@ -14,6 +15,7 @@ from runner.matrix import KnownIssue, Matrix
 from runner.matrix_messages import END
 from runner.model import AxisValue, CellResult
 from runner.nearest import hint, quoted
+from runner.standing import Place
 
 MOST = 200_000
 """Combinations of values among which regions are looked for."""
@@ -66,6 +68,11 @@ def reworded(entry: KnownIssue, axes: AxisValues, chart: Matrix) -> Selector:
     return Selector({**where(axes, chart).conditions, **same})
 
 
+FREE = "free"
+"""The colour of cells that a box may hold: no matter of a known issue."""
+WANTED = "wanted"
+
+
 def fewest(
     must: Iterable[Mapping[str, AxisValue]], may: Iterable[Mapping[str, AxisValue]], chart: Matrix
 ) -> list[AxisValues]:
@@ -74,32 +81,54 @@ def fewest(
     UsageError where the cells are spread over more combinations than can be looked at.
     """
     wanted, free = ({tuple(axes[axis] for axis in chart.axes) for axes in each} for each in (must, may))
-    if not wanted:
-        return []
-    there = [
-        [value for value in values if value in taken]
-        for values, taken in zip(chart.axes.values(), map(set, zip(*wanted, *free, strict=True)), strict=True)
-    ]
-    if (combinations := prod(map(len, there))) > MOST:
+    return boxes(chart.axes, dict.fromkeys(free, FREE) | dict.fromkeys(wanted, WANTED), WANTED)
+
+
+def boxes(
+    region: AxisValues, colours: Mapping[Place, Hashable], wanted: Hashable, *, free: Collection[Hashable] = (FREE,)
+) -> list[AxisValues]:
+    """The fewest boxes that hold the cells of a region of one colour, and no others but such that are free.
+
+    The cells that are not in `colours` are of the colour None, however many they are: values of an axis that have the
+    same colours are put together first. UsageError where there are still more combinations than can be looked at.
+    """
+    together = [_alike(axis, values, colours, wanted) for axis, values in enumerate(region.values())]
+    if (combinations := prod(map(len, together))) > MOST:
         raise UsageError(f"the cells are spread over {combinations:,} combinations: take them in parts, with --filter")
-    places = [{value: number for number, value in enumerate(values)} for values in there]
-    existing = [cell for cell in product(*there) if cell in wanted or cell not in free]
-    grid = patterns.Grid([_placed(cell, places) for cell in existing], [len(values) for values in there])
-    found = grid.split([_placed(cell, places) for cell in wanted]).fewest()
+    existing = {
+        cell: colour
+        for cell in product(*(range(len(groups)) for groups in together))
+        if (colour := colours.get(tuple(group[i][0] for group, i in zip(together, cell, strict=True)))) not in free
+    }
+    chosen = [cell for cell, colour in existing.items() if colour == wanted]
+    found = patterns.Grid(list(existing), [len(groups) for groups in together]).split(chosen).fewest() if chosen else []
     return sorted(
-        (dict(zip(chart.axes, _taken(box, there, chart), strict=True)) for box in found),
-        key=lambda one: [[chart.axes[axis].index(value) for value in values] for axis, values in one.items()],
+        (dict(zip(region, _opened(box, together, region.values()), strict=True)) for box in found),
+        key=lambda one: [[region[axis].index(value) for value in values] for axis, values in one.items()],
     )
 
 
-def _placed(cell: tuple[AxisValue, ...], places: Sequence[Mapping[AxisValue, int]]) -> patterns.Cell:
-    return tuple(place[value] for place, value in zip(places, cell, strict=True))
+def _alike(
+    axis: int, values: Sequence[AxisValue], colours: Mapping[Place, Hashable], wanted: Hashable
+) -> list[list[AxisValue]]:
+    """The values of an axis that a box may have, those together of which each may stand for the other in every cell."""
+    seen: dict[AxisValue, set[tuple[Place, Hashable]]] = defaultdict(set)
+    for place, colour in colours.items():
+        seen[place[axis]].add((place[:axis] + place[axis + 1 :], colour))
+    found: dict[frozenset[tuple[Place, Hashable]], list[AxisValue]] = defaultdict(list)
+    for value in values:
+        if wanted is None or value in seen:
+            found[frozenset(seen[value])].append(value)
+    return list(found.values())
 
 
-def _taken(box: patterns.Box, there: Sequence[Sequence[AxisValue]], chart: Matrix) -> Iterator[tuple[AxisValue, ...]]:
+def _opened(
+    box: patterns.Box, together: Sequence[list[list[AxisValue]]], region: Iterable[Sequence[AxisValue]]
+) -> Iterator[tuple[AxisValue, ...]]:
     """For each axis all of its values where the box may have them, so that it need not be said; else those it uses."""
-    for all_, values, used, widest in zip(chart.axes.values(), there, box.used, box.widest, strict=True):
-        yield tuple(values[one] for one in (widest if len(widest) == len(all_) else used))
+    for all_, groups, used, widest in zip(region, together, box.used, box.widest, strict=True):
+        taken = {value for one in (widest if len(widest) == len(groups) else used) for value in groups[one]}
+        yield tuple(value for value in all_ if value in taken)
 
 
 def ends(text: str | None, chart: Matrix) -> tuple[date | str | None, frozenset[AxisValue]]:
@@ -118,3 +147,8 @@ def ends(text: str | None, chart: Matrix) -> tuple[date | str | None, frozenset[
 def inside(rows: Iterable[CellResult], chart: Matrix) -> list[CellResult]:
     """The results of cells that the matrix has: not of candidates, nor of values that were taken out of it."""
     return [row for row in rows if all(row.axes.get(axis) in values for axis, values in chart.axes.items())]
+
+
+def excluded(rows: Iterable[CellResult], chart: Matrix) -> list[Mapping[str, AxisValue]]:
+    """The cells of results that no run will judge: a rule takes them out now, whatever was so when the run was made."""
+    return [row.axes for row in rows if any(rule.selector.matches(row.axes) for rule in chart.rules)]
