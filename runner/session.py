@@ -271,7 +271,15 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
     entries, today = chart.known if known else (), expectations.today()
 
     def judge(planned: Sequence[planning.Planned], outcomes: Iterable[CellOutcome]) -> tuple[CellResult, ...]:
-        rows = results.build(planned, outcomes, known=entries, repro_of=repro_of, today=today)
+        rows = results.build(
+            planned,
+            outcomes,
+            known=entries,
+            expect=chart.expect,
+            releases=chart.axes["vllm"],
+            repro_of=repro_of,
+            today=today,
+        )
         return standing.told(rows, entries, chart, today)
 
     return judge
