@@ -11,6 +11,9 @@ from runner.axes import RELEASES
 from runner.matrix import Expectation, KnownIssue
 from runner.model import AxisValue, Cell, CellResult, Overflow, State, Verdict
 
+LOADS = "load"
+"""The axis of the deployments."""
+
 DEATHS = frozenset({State.CRASH, State.OOM, State.TIMEOUT})
 """The states of a cell whose process did not end by itself; where one is known, the cell is not run unless asked."""
 
@@ -90,7 +93,7 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     Without entries (`--no-known`) the verdict is the naked state.
     """
     bare = replace(result, verdict=naked(result.state), known="", expired="", expected="")
-    matching = [entry for entry in known if entry.selector.matches(result.axes)]
+    matching = [one for entry in known if entry.selector.matches(result.axes) and (one := in_cell(entry, result))]
     entries = [entry for entry in matching if not entry.has_expired(result.axes, today)]
     if result.state is State.SKIPPED:
         # skipped for another reason, it says nothing of what is known
@@ -98,7 +101,7 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     over = [entry for entry in matching if entry not in entries and _still_speaks(entry, result)]
     bare = replace(bare, expired=_links(over))
     if result.state is State.PASS:
-        return _of_a_pass(bare, [entry for entry in entries if _may_happen(entry, result)])
+        return _of_a_pass(bare, entries)
     if not result.state.bad:
         return bare
     missed = uncovered(result, entries)
@@ -131,8 +134,9 @@ def unwanted(known: Sequence[KnownIssue], today: date) -> Callable[[Cell], str]:
 
 
 def uncovered(result: CellResult, entries: Sequence[KnownIssue]) -> list[Trouble]:
-    """What is bad in a cell and explained by none of these entries, which all speak of it."""
-    return [trouble for trouble in troubles(result) if not any(explains(entry, trouble) for entry in entries)]
+    """What is bad in a cell and explained by none of these entries, all of which match it."""
+    speaking = [one for entry in entries if (one := in_cell(entry, result))]
+    return [trouble for trouble in troubles(result) if not any(explains(entry, trouble) for entry in speaking)]
 
 
 def troubles(result: CellResult) -> list[Trouble]:
@@ -160,43 +164,43 @@ def explains(entry: KnownIssue, trouble: Trouble) -> bool:
     return _covers(entry, trouble.overflow)
 
 
+def in_cell(entry: KnownIssue, result: CellResult) -> KnownIssue | None:
+    """What an entry says of a cell that it matches; None where it says nothing of it.
+
+    An entry that names no load speaks of overflows wherever a load makes them possible. Where chunks make no batch of a
+    load need more of a buffer than its requests alone do, which `bounds` of the result says, a pass is none of its
+    business, and an overflow is another one. An entry that names loads means them.
+    """
+    bounds = result.resolved.get("bounds")
+    if entry.state is not State.OVERFLOW or LOADS in entry.selector.conditions or not isinstance(bounds, Mapping):
+        return entry
+    if not entry.buffer:
+        return entry if not bounds or any(map(_grows, bounds.values())) else None
+    left = tuple(buffer for buffer in entry.buffer if _grows(bounds.get(buffer)))
+    return replace(entry, buffer=left) if left else None
+
+
 def shown(entry: KnownIssue, result: CellResult) -> bool:
-    """Whether this cell has trouble of the kind that the entry expects, wherever it speaks."""
-    return any(explains(entry, trouble) for trouble in troubles(result))
+    """Whether this cell, which the entry matches, has trouble that the entry expects."""
+    one = in_cell(entry, result)
+    return one is not None and any(explains(one, trouble) for trouble in troubles(result))
 
 
 def refuted(entry: KnownIssue, result: CellResult) -> bool:
-    """Whether a cell that the entry speaks of shows that it is not so there, or not all of it."""
-    if entry.flaky:
+    """Whether a cell that the entry matches shows that it is not so there, or not all of it."""
+    if entry.flaky or in_cell(entry, result) is None:
         return False
-    if result.state is State.PASS:
-        return _may_happen(entry, result)
-    return result.state is State.OVERFLOW and bool(gone(entry, result))
+    return result.state is State.PASS or (result.state is State.OVERFLOW and bool(gone(entry, result)))
 
 
 def gone(entry: KnownIssue, result: CellResult) -> tuple[str, ...]:
-    """The buffers that an entry names, that could overflow in a cell that it speaks of, and did not."""
+    """The buffers that an entry expects to overflow in a cell that it matches, and that hold."""
+    one = in_cell(entry, result)
     return tuple(
         buffer
-        for buffer in entry.buffer
-        if not any(one.buffer == buffer and _covers(entry, one) for one in result.overflow)
-        and _may_happen(replace(entry, buffer=(buffer,)), result)
+        for buffer in (one.buffer if one else ())
+        if not any(found.buffer == buffer and _covers(entry, found) for found in result.overflow)
     )
-
-
-def _may_happen(entry: KnownIssue, result: CellResult) -> bool:
-    """Whether the trouble of an entry could be in this cell at all.
-
-    An entry that names no load speaks of overflows wherever a load allows them. Where chunks make no batch of a load
-    need more than its requests do without them, a pass says nothing about vLLM. The cell's cases say so, by `bounds`.
-    """
-    if entry.state is not State.OVERFLOW or "load" in entry.selector.conditions:
-        return True
-    bounds = result.resolved.get("bounds")
-    if not isinstance(bounds, Mapping):
-        return True
-    pairs = [bounds.get(buffer) for buffer in entry.buffer or bounds]
-    return not pairs or any(_grows(pair) for pair in pairs)
 
 
 def _grows(pair: object) -> bool:

@@ -9,7 +9,7 @@ from runner.conditions import Selector
 from runner.errors import UsageError
 from runner.expectations import Trouble
 from runner.known import judging
-from runner.known.entries import Change, excluded, fewest, inside, where
+from runner.known.entries import Change, excluded, fewest, inside, speaking, where
 from runner.matrix import KnownIssue, Matrix
 from runner.model import AxisValue, CellResult, How, State, Verdict
 from runner.reports.text import one_line
@@ -65,7 +65,7 @@ def add(
         bare = replace(said.entry(state, flaky=flaky), buffer=(buffer,) if buffer else (), how=(how,) if how else ())
         for axes in fewest([row.axes for row in wanted], free, chart):
             wider = {axis: chart.axes[axis] if axis in leaving_out else values for axis, values in axes.items()}
-            added.append(replace(bare, selector=where(wider, chart)))
+            added.append(speaking(replace(bare, selector=where(wider, chart)), wanted, chart))
     change = Change(added=_once(added), notes=tuple(notes))
     _check(rows, chart, change, today)
     return change

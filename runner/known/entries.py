@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import product
 from math import prod
@@ -11,6 +11,7 @@ from runner import patterns, regions
 from runner.axes import AxisValues
 from runner.conditions import Condition, Selector
 from runner.errors import UsageError
+from runner.expectations import LOADS, in_cell
 from runner.matrix import KnownIssue, Matrix
 from runner.matrix_messages import END
 from runner.model import AxisValue, CellResult
@@ -45,6 +46,14 @@ def where(axes: AxisValues, chart: Matrix) -> Selector:
     """The selector of these cells; an axis that has all its values is left out, but never all of them."""
     said = {axis: values for axis, values in axes.items() if len(values) < len(chart.axes[axis])}
     return Selector({axis: Condition("=", tuple(values)) for axis, values in (said or {"vllm": axes["vllm"]}).items()})
+
+
+def speaking(entry: KnownIssue, rows: Iterable[CellResult], chart: Matrix) -> KnownIssue:
+    """The entry, with its loads by name if it would say nothing of one of these cells otherwise."""
+    if all(in_cell(entry, row) == entry for row in rows if entry.selector.matches(row.axes)):
+        return entry
+    loads = Condition("=", region(entry, chart)[LOADS])
+    return replace(entry, selector=Selector({**entry.selector.conditions, LOADS: loads}))
 
 
 def region(entry: KnownIssue, chart: Matrix) -> AxisValues:

@@ -9,7 +9,7 @@ from runner import regions
 from runner.errors import UsageError
 from runner.expectations import explains, refuted, shown
 from runner.known import judging
-from runner.known.entries import Change, excluded, fewest, inside, region, reworded, where
+from runner.known.entries import Change, excluded, fewest, inside, region, reworded, speaking, where
 from runner.known.narrowing import narrow, told
 from runner.matrix import KnownIssue, Matrix
 from runner.model import AxisValue, CellResult
@@ -112,7 +112,7 @@ def _beyond(
             cells[i, buffer].append(one.row)
     free = excluded(rows, chart)
     added = tuple(
-        replace(mine[i], selector=where(axes, chart), buffer=buffer)
+        speaking(replace(mine[i], selector=where(axes, chart), buffer=buffer), wanted, chart)
         for (i, buffer), wanted in cells.items()
         for axes in fewest([row.axes for row in wanted], free, chart)
     )
