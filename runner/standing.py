@@ -31,12 +31,12 @@ class Standing:
     """It is still so."""
     partly: frozenset[Place]
     """Of those, the ones in which some of the buffers that the entry names hold."""
-    silent: frozenset[Place]
+    undecided: frozenset[Place]
     """What they show says nothing of it: they were refused, or have another trouble."""
 
     @property
     def seen(self) -> frozenset[Place]:
-        return self.over | self.still | self.silent
+        return self.over | self.still | self.undecided
 
     @cached_property
     def cells(self) -> int | None:
@@ -72,7 +72,7 @@ def of(entry: KnownIssue, rows: Iterable[CellResult], chart: Matrix) -> Standing
     over: set[Place] = set()
     still: set[Place] = set()
     partly: set[Place] = set()
-    silent: set[Place] = set()
+    undecided: set[Place] = set()
     for row in rows:
         if not all(row.axes.get(axis) in values for axis, values in region.items()):
             continue
@@ -80,10 +80,10 @@ def of(entry: KnownIssue, rows: Iterable[CellResult], chart: Matrix) -> Standing
             continue
         place = tuple(row.axes[axis] for axis in chart.axes)
         so, not_so = shown(entry, row), refuted(entry, row)
-        (still if so else over if not_so else silent).add(place)
+        (still if so else over if not_so else undecided).add(place)
         if so and not_so:
             partly.add(place)
-    return Standing(chart, region, *map(frozenset, (over - still - silent, still, partly, silent - still)))
+    return Standing(chart, region, *map(frozenset, (over - still - undecided, still, partly, undecided - still)))
 
 
 def told(rows: Sequence[CellResult], known: Sequence[KnownIssue], chart: Matrix, today: date) -> tuple[CellResult, ...]:
@@ -117,20 +117,18 @@ def advice(number: int, entry: KnownIssue, standing: Standing) -> str:
         return f"Known issue {number} is over in {of_all}: take the entry out (`runner known prune RUN --write`)."
     of_all = "very many" if cells is None else f"{cells:,}"
     found = f"Known issue {number} is over in {len(standing.over):,} of its {of_all} cells: {summary(standing)}."
-    prune = "`runner known prune RUN` takes exactly what is over out of the entry."
+    prune = "`runner known prune RUN` takes exactly the cells in which it is over out of the entry."
     return " ".join([found, prune, *_how_to_see(entry, standing)])
 
 
 def summary(standing: Standing) -> str:
-    """`4 are still so, 1 says nothing of it, 139 were not seen`: the cells in which it is not over."""
-    unseen = "all others" if standing.unseen is None else f"{standing.unseen:,}"
-    parts = {
-        "still so": f"{len(standing.still):,}",
-        "still so in a part of its buffers": f"{len(standing.partly):,}",
-        "without a word on it": f"{len(standing.silent):,}",
-        "not seen": unseen,
-    }
-    return ", ".join(f"{number} {what}" for what, number in parts.items() if number != "0")
+    """`4 still so, 1 undecided, 139 not seen`: the cells in which it is not known to be over."""
+    still = f"{len(standing.still):,} still so" if standing.still else ""
+    if standing.partly:
+        still += f", {len(standing.partly):,} of them in a part of its buffers"
+    undecided = f"{len(standing.undecided):,} undecided" if standing.undecided else ""
+    unseen = "" if standing.unseen == 0 else "all others" if standing.unseen is None else f"{standing.unseen:,}"
+    return ", ".join(part for part in (still, undecided, f"{unseen} not seen" if unseen else "") if part)
 
 
 SOME = 20_000
@@ -142,7 +140,7 @@ def _how_to_see(entry: KnownIssue, standing: Standing) -> Iterator[str]:
     usual = by_default(standing.chart)
     named = set(entry.selector.conditions)
     for off in ([], [axis for axis, values in standing.region.items() if axis not in named and values != usual[axis]]):
-        taken = {a: v if a in named or a in off else usual[a] for a, v in standing.region.items()}
+    XX a, v in standing.region.items()}
         if unseen := standing.unseen_of(taken):
             if unseen <= SOME:
                 words = [*map(_filter, _shown(entry, standing)), *(f"{axis}=*" for axis in off)]

@@ -94,7 +94,7 @@ def told(name: str, found: Narrowed) -> list[str]:
         "over": stands.over,
         "over in a part of its buffers": stands.partly,
         "still so": stands.still - stands.partly,
-        "without a word on it": stands.silent,
+        "undecided": stands.undecided,
     }
     lines = [f"{name}: {what}"]
     lines += [f"  {len(places):,} {kind}: {_seen(places, stands)}" for kind, places in kinds.items() if places]
