@@ -140,7 +140,10 @@ def _how_to_see(entry: KnownIssue, standing: Standing) -> Iterator[str]:
     usual = by_default(standing.chart)
     named = set(entry.selector.conditions)
     for off in ([], [axis for axis, values in standing.region.items() if axis not in named and values != usual[axis]]):
-    XX a, v in standing.region.items()}
+        taken = {
+            axis: tuple(value for value in values if axis in named or axis in off or value in usual[axis])
+            for axis, values in standing.region.items()
+        }
         if unseen := standing.unseen_of(taken):
             if unseen <= SOME:
                 words = [*map(_filter, _shown(entry, standing)), *(f"{axis}=*" for axis in off)]

@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from runner import expectations, regions, select, standing
-from runner.conditions import Condition, Selector
+from runner.conditions import Selector
 from runner.matrix import KnownIssue, Matrix
 from runner.model import CellResult, State, Verdict
 from tests.unit import known_tables as tables
