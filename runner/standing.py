@@ -96,7 +96,7 @@ def told(rows: Sequence[CellResult], known: Sequence[KnownIssue], chart: Matrix,
         return words[number]
 
     return tuple(
-        replace(row, reason=" ".join([f"{row.reason}.", *map(of_entry, _refuted(row, known, today))]))
+        replace(row, reason="\n".join([f"{row.reason}.", *map(of_entry, _refuted(row, known, today))]))
         if row.verdict is Verdict.XPASS
         else row
         for row in rows
@@ -118,7 +118,7 @@ def advice(number: int, entry: KnownIssue, standing: Standing) -> str:
     of_all = "very many" if cells is None else f"{cells:,}"
     found = f"Known issue {number} is over in {len(standing.over):,} of its {of_all} cells: {summary(standing)}."
     prune = "`runner known prune RUN` takes exactly the cells in which it is over out of the entry."
-    return " ".join([found, prune, *_how_to_see(entry, standing)])
+    return "\n".join([found, prune, *_how_to_see(entry, standing)])
 
 
 def summary(standing: Standing) -> str:
@@ -133,6 +133,8 @@ def summary(standing: Standing) -> str:
 
 SOME = 20_000
 """Cells that a person may be asked to run."""
+SHORT = 300
+"""Characters of a command that reports show whole."""
 
 
 def _how_to_see(entry: KnownIssue, standing: Standing) -> Iterator[str]:
@@ -145,10 +147,10 @@ def _how_to_see(entry: KnownIssue, standing: Standing) -> Iterator[str]:
             for axis, values in standing.region.items()
         }
         if unseen := standing.unseen_of(taken):
-            if unseen <= SOME:
-                words = [*map(_filter, _shown(entry, standing)), *(f"{axis}=*" for axis in off)]
-                options = " ".join(f"--filter {shlex.quote(word)}" for word in words)
-                yield f"`runner {options}` runs {unseen:,} of those that were not seen."
+            words = [*map(_filter, _shown(entry, standing)), *(f"{axis}=*" for axis in off)]
+            command = " ".join(["runner", *(f"--filter {shlex.quote(word)}" for word in words)])
+            if unseen <= SOME and len(command) <= SHORT:
+                yield f"`{command}` runs {unseen:,} of those that were not seen."
             return
 
 

@@ -35,7 +35,7 @@ def test_take_the_entry_out_is_said_where_each_of_its_cells_passed() -> None:
     chart = chart_of(issue({"vllm": ["0.32.0"], "arch": ["sm90"]}))
     rows = run_of(chart, lambda c: False, **EVERY)
     out = "Known issue 1 is over in all of its 48 cells: take the entry out (`runner known prune RUN --write`)."
-    assert told(rows, chart) == {f"{KNOWN} {out}"}
+    assert told(rows, chart) == {f"{KNOWN}\n{out}"}
 
 
 @pytest.mark.parametrize("kept", range(0, 48, 7))
@@ -99,6 +99,16 @@ def test_more_cells_than_anyone_runs_are_not_asked_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(standing, "SOME", 3)
     (text,) = told([cell(axes={axis: values[0] for axis, values in chart.axes.items()})], chart)
     assert "known prune" in text
+    assert not commands(text)
+
+
+def test_a_command_that_a_report_would_cut_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    chart = chart_of(issue({"arch": ["sm90"]}))
+    rows = [cell(axes={axis: values[0] for axis, values in chart.axes.items()})]
+    (text,) = told(rows, chart)
+    assert len(commands(text)) == 1
+    monkeypatch.setattr(standing, "SHORT", 10)
+    (text,) = told(rows, chart)
     assert not commands(text)
 
 

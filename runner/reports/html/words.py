@@ -69,6 +69,9 @@ class Headroom:
         return self.shares[-1][0]
 
 
+NAKED = "--no-known judges without them"
+
+
 def verdict_line(rows: Sequence[CellResult]) -> str:
     """What a reader must know first, in words."""
     if not rows:
@@ -85,7 +88,9 @@ def verdict_line(rows: Sequence[CellResult]) -> str:
     else:
         known = sum(row.verdict in {Verdict.XFAIL, Verdict.FLAKY} for row in rows)
         passed = sum(row.verdict is Verdict.PASS for row in rows)
-        line = f"Nothing unexpected: {passed:,} passed" + (f", {known:,} fail as known issues say." if known else ".")
+        line = f"Nothing unexpected: {passed:,} passed" + (
+            f", {known:,} fail as known issues say ({NAKED})." if known else "."
+        )
     if product and other:
         line += f" {count(len(other), 'cell')} could not be judged: {_sum(other)}."
     return f"{line} {_proof(rows)}"
