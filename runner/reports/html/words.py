@@ -69,9 +69,6 @@ class Headroom:
         return self.shares[-1][0]
 
 
-NAKED = "--no-known judges without them"
-
-
 def verdict_line(rows: Sequence[CellResult]) -> str:
     """What a reader must know first, in words."""
     if not rows:
