@@ -1,7 +1,7 @@
 """What a known issue says, as data that can be changed: where it speaks, and until when."""
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import product
@@ -101,43 +101,46 @@ def boxes(
     The cells that are not in `colours` are of the colour None, however many they are: values of an axis that have the
     same colours are put together first. UsageError where there are still more combinations than can be looked at.
     """
-    together = [_alike(axis, values, colours, wanted) for axis, values in enumerate(region.values())]
-    if (combinations := prod(map(len, together))) > MOST:
+    together = [_alike(axis, values, colours) for axis, values in enumerate(region.values())]
+    blank = [groups.pop(frozenset(), []) for groups in together]
+    apart = [wanted is None and len(groups) == 1 and bool(rest) for groups, rest in zip(together, blank, strict=True)]
+    kept = [
+        [*groups.values(), *([rest] if rest and wanted is None and not alone else [])]
+        for groups, rest, alone in zip(together, blank, apart, strict=True)
+    ]
+    if (combinations := prod(map(len, kept))) > MOST:
         raise UsageError(f"the cells are spread over {combinations:,} combinations: take them in parts, with --filter")
     existing = {
         cell: colour
-        for cell in product(*(range(len(groups)) for groups in together))
-        if (colour := colours.get(tuple(group[i][0] for group, i in zip(together, cell, strict=True)))) not in free
+        for cell in product(*(range(len(groups)) for groups in kept))
+        if (colour := colours.get(tuple(group[i][0] for group, i in zip(kept, cell, strict=True)))) not in free
     }
     chosen = [cell for cell, colour in existing.items() if colour == wanted]
-    found = patterns.Grid(list(existing), [len(groups) for groups in together]).split(chosen).fewest() if chosen else []
-    return sorted(
-        (dict(zip(region, _opened(box, together, region.values()), strict=True)) for box in found),
-        key=lambda one: [[region[axis].index(value) for value in values] for axis, values in one.items()],
-    )
+    minimal = patterns.Grid(list(existing), [len(groups) for groups in kept]).split(chosen).fewest() if chosen else []
+    # what has a value that no coloured cell has is of no colour: a box of its own, and free for the others
+    found = [{**region, axis: tuple(rest)} for axis, rest, alone in zip(region, blank, apart, strict=True) if alone]
+    for box in minimal:
+        taken = [
+            {value for one in (widest if len(widest) == len(groups) else used) for value in groups[one]}
+            | set(rest * alone)
+            for groups, used, widest, rest, alone in zip(kept, box.used, box.widest, blank, apart, strict=True)
+        ]
+        values = zip(region.items(), taken, strict=True)
+        found.append({axis: tuple(value for value in all_ if value in some) for (axis, all_), some in values})
+    return sorted(found, key=lambda one: [[region[a].index(value) for value in values] for a, values in one.items()])
 
 
 def _alike(
-    axis: int, values: Sequence[AxisValue], colours: Mapping[Place, Hashable], wanted: Hashable
-) -> list[list[AxisValue]]:
-    """The values of an axis that a box may have, those together of which each may stand for the other in every cell."""
+    axis: int, values: Sequence[AxisValue], colours: Mapping[Place, Hashable]
+) -> dict[frozenset[tuple[Place, Hashable]], list[AxisValue]]:
+    """The values of an axis by what they have: of those together each may stand for the other in every cell."""
     seen: dict[AxisValue, set[tuple[Place, Hashable]]] = defaultdict(set)
     for place, colour in colours.items():
         seen[place[axis]].add((place[:axis] + place[axis + 1 :], colour))
     found: dict[frozenset[tuple[Place, Hashable]], list[AxisValue]] = defaultdict(list)
     for value in values:
-        if wanted is None or value in seen:
-            found[frozenset(seen[value])].append(value)
-    return list(found.values())
-
-
-def _opened(
-    box: patterns.Box, together: Sequence[list[list[AxisValue]]], region: Iterable[Sequence[AxisValue]]
-) -> Iterator[tuple[AxisValue, ...]]:
-    """For each axis all of its values where the box may have them, so that it need not be said; else those it uses."""
-    for all_, groups, used, widest in zip(region, together, box.used, box.widest, strict=True):
-        taken = {value for one in (widest if len(widest) == len(groups) else used) for value in groups[one]}
-        yield tuple(value for value in all_ if value in taken)
+        found[frozenset(seen[value])].append(value)
+    return found
 
 
 def ends(text: str | None, chart: Matrix) -> tuple[date | str | None, frozenset[AxisValue]]:

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from math import prod
 
 from runner import regions, standing
 from runner.axes import AxisValues
@@ -109,12 +110,13 @@ def _seen(places: frozenset[Place], stands: Standing) -> str:
     colours = dict.fromkeys(stands.seen, "other") | dict.fromkeys(places, WANTED)
     usual = by_default(stands.chart)
     unsaid = {a: {values, tuple(v for v in values if v in usual[a])} for a, values in stands.region.items()}
-    return _patterns(stands.region, colours, WANTED, unsaid, free=(None,))
+    return _patterns(stands.region, colours, WANTED, unsaid, free=(None,)) or "all that were seen"
 
 
 def _unseen(stands: Standing) -> str:
     colours: dict[Place, Hashable] = dict.fromkeys(stands.seen, "seen")
-    return _patterns(stands.region, colours, None, {axis: {values} for axis, values in stands.region.items()}, free=())
+    unsaid = {axis: {values} for axis, values in stands.region.items()}
+    return _patterns(stands.region, colours, None, unsaid, free=()) or "every one"
 
 
 def _patterns(
@@ -125,12 +127,11 @@ def _patterns(
     free: Sequence[Hashable],
 ) -> str:
     try:
-        found = boxes(axes, colours, wanted, free=free)
+        found = sorted(boxes(axes, colours, wanted, free=free), key=lambda box: -prod(map(len, box.values())))
     except UsageError:
         return "in too many patterns to list"
     words = [
         " ".join(f"{axis}={','.join(map(str, values))}" for axis, values in box.items() if values not in unsaid[axis])
-        or "every one"
         for box in found
     ]
     return "; ".join(words[:LISTED]) + (f"; and {len(words) - LISTED} patterns more" if words[LISTED:] else "")

@@ -279,7 +279,7 @@ def test_prune_takes_out_an_entry_that_is_over_in_each_of_its_cells() -> None:
     rows = run_of(chart, lambda c: False, vllm=("0.32.0",), kv_dtype=("auto", "fp8"))
     change = narrowing.prune(rows, chart, today=TODAY)
     assert (change.fitted, change.added) == ({0: ()}, ())
-    assert change.notes == ("known issue 1 (https://example.org/1): taken out\n  48 over: every one",)
+    assert change.notes == ("known issue 1 (https://example.org/1): taken out\n  48 over: all that were seen",)
 
 
 def test_a_cell_of_which_a_run_has_two_results_is_over_only_by_both() -> None:
