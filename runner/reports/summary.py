@@ -93,7 +93,7 @@ def expired_lines(results: Sequence[CellResult], *, limit: int = 10) -> list[str
 def known_line(results: Sequence[CellResult]) -> str:
     """How much trouble counts as expected, and how to see the run without that; empty where there is none."""
     known = sum(result.verdict in KNOWN for result in results)
-    return f"{count(known, 'cell')} as known issues say: `runner --no-known` judges without them" if known else ""
+    return f"known issues explain {count(known, 'cell')}: `runner --no-known` judges without them" if known else ""
 
 
 def exit_line(code: int) -> str:

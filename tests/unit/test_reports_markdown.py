@@ -39,7 +39,7 @@ def test_unexpected_groups_come_before_known_ones():
 
 def test_a_run_with_known_trouble_names_the_flag_that_shows_it_without():
     rows = list(synthetic.results())
-    hint = "\n432 cells as known issues say: `runner --no-known` judges without them\n"
+    hint = "\nknown issues explain 432 cells: `runner --no-known` judges without them\n"
     assert hint in markdown.render(list(synthetic.known(rows)), exit_code=0)
     assert "--no-known" not in markdown.render(rows, exit_code=1)
 

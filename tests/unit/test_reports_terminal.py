@@ -168,7 +168,7 @@ def test_known_groups_come_after_the_unexpected_ones_with_their_link():
 
 
 def test_a_run_with_known_trouble_names_the_flag_that_shows_it_without():
-    hint = "\n8 cells as known issues say: `runner --no-known` judges without them\n"
+    hint = "\nknown issues explain 8 cells: `runner --no-known` judges without them\n"
     assert hint in shown(list(synthetic.known(small())))
     assert "--no-known" not in shown(small(), code=1)
 
