@@ -10,7 +10,7 @@ from runner import regions
 from runner.axes import AxisValues
 from runner.conditions import Condition
 from runner.expand import by_default
-from runner.expectations import refuted, shown
+from runner.expectations import gone, refuted, shown
 from runner.matrix import KnownIssue, Matrix
 from runner.model import AxisValue, CellResult, Verdict
 
@@ -29,10 +29,10 @@ class Standing:
     """It is over: these pass, or the buffers that the entry names hold."""
     still: frozenset[Place]
     """It is still so."""
-    partly: frozenset[Place]
-    """Of those, the ones in which some of the buffers that the entry names hold."""
     undecided: frozenset[Place]
     """What they show says nothing of it: they were refused, or have another trouble."""
+    partly: frozenset[Place]
+    """Of the last two, the ones in which some of the buffers that the entry names hold, and others do not."""
 
     @property
     def seen(self) -> frozenset[Place]:
@@ -79,11 +79,19 @@ def of(entry: KnownIssue, rows: Iterable[CellResult], chart: Matrix) -> Standing
         if any(rule.selector.matches(row.axes) for rule in chart.rules):
             continue
         place = tuple(row.axes[axis] for axis in chart.axes)
-        so, not_so = shown(entry, row), refuted(entry, row)
-        (still if so else over if not_so else undecided).add(place)
-        if so and not_so:
+        left = kept(entry, row)
+        (still if shown(entry, row) else over if left == () else undecided).add(place)
+        if left:
             partly.add(place)
-    return Standing(chart, region, *map(frozenset, (over - still - undecided, still, partly, undecided - still)))
+    return Standing(chart, region, *map(frozenset, (over - still - undecided, still, undecided - still, partly)))
+
+
+def kept(entry: KnownIssue, row: CellResult) -> tuple[str, ...] | None:
+    """The buffers of an entry that a cell leaves in it where it refutes the others; None where it refutes nothing."""
+    if not refuted(entry, row):
+        return None
+    over = gone(entry, row)
+    return tuple(buffer for buffer in entry.buffer if buffer not in over)
 
 
 def told(rows: Sequence[CellResult], known: Sequence[KnownIssue], chart: Matrix, today: date) -> tuple[CellResult, ...]:
@@ -123,12 +131,15 @@ def advice(number: int, entry: KnownIssue, standing: Standing) -> str:
 
 def summary(standing: Standing) -> str:
     """`4 still so, 1 undecided, 139 not seen`: the cells in which it is not known to be over."""
-    still = f"{len(standing.still):,} still so" if standing.still else ""
-    if standing.partly:
-        still += f", {len(standing.partly):,} of them in a part of its buffers"
-    undecided = f"{len(standing.undecided):,} undecided" if standing.undecided else ""
-    unseen = "" if standing.unseen == 0 else "all others" if standing.unseen is None else f"{standing.unseen:,}"
-    return ", ".join(part for part in (still, undecided, f"{unseen} not seen" if unseen else "") if part)
+    parts = {
+        "still so": len(standing.still - standing.partly),
+        "over in a part of its buffers": len(standing.partly),
+        "undecided": len(standing.undecided - standing.partly),
+    }
+    words = [f"{number:,} {what}" for what, number in parts.items() if number]
+    if standing.unseen != 0:
+        words.append("all others not seen" if standing.unseen is None else f"{standing.unseen:,} not seen")
+    return ", ".join(words)
 
 
 SOME = 20_000

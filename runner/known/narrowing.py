@@ -9,7 +9,6 @@ from runner import regions, standing
 from runner.axes import AxisValues
 from runner.errors import UsageError
 from runner.expand import by_default
-from runner.expectations import gone
 from runner.known.entries import FREE, WANTED, Change, boxes, excluded, inside, region, reworded
 from runner.matrix import KnownIssue, Matrix
 from runner.model import AxisValue, CellResult
@@ -69,8 +68,8 @@ def narrow(entry: KnownIssue, rows: Sequence[CellResult], chart: Matrix) -> Narr
     for row in rows:
         if (place := _place(row.axes, chart)) in stands.over:
             colours[place] = ()
-        elif place in stands.partly and (kept := tuple(b for b in entry.buffer if b not in gone(entry, row))):
-            colours[place] = kept
+        elif buffers := standing.kept(entry, row):
+            colours[place] = buffers
     colours = {place: colour for place, colour in colours.items() if _within(place, spoken_of)}
     try:
         left = [
@@ -95,7 +94,7 @@ def told(name: str, found: Narrowed) -> list[str]:
         "over": stands.over,
         "over in a part of its buffers": stands.partly,
         "still so": stands.still - stands.partly,
-        "undecided": stands.undecided,
+        "undecided": stands.undecided - stands.partly,
     }
     lines = [f"{name}: {what}"]
     lines += [f"  {len(places):,} {kind}: {_seen(places, stands)}" for kind, places in kinds.items() if places]
