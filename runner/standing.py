@@ -73,6 +73,7 @@ def of(entry: KnownIssue, rows: Iterable[CellResult], chart: Matrix) -> Standing
     still: set[Place] = set()
     partly: set[Place] = set()
     undecided: set[Place] = set()
+    whole: set[Place] = set()
     for row in rows:
         if not all(row.axes.get(axis) in values for axis, values in region.items()):
             continue
@@ -81,9 +82,10 @@ def of(entry: KnownIssue, rows: Iterable[CellResult], chart: Matrix) -> Standing
         place = tuple(row.axes[axis] for axis in chart.axes)
         left = kept(entry, row)
         (still if shown(entry, row) else over if left == () else undecided).add(place)
-        if left:
-            partly.add(place)
-    return Standing(chart, region, *map(frozenset, (over - still - undecided, still, undecided - still, partly)))
+        if left != ():
+            (partly if left else whole).add(place)
+    sets = (over - still - undecided, still, undecided - still, partly - whole)
+    return Standing(chart, region, *map(frozenset, sets))
 
 
 def kept(entry: KnownIssue, row: CellResult) -> tuple[str, ...] | None:

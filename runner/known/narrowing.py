@@ -61,21 +61,24 @@ def narrow(entry: KnownIssue, rows: Sequence[CellResult], chart: Matrix) -> Narr
     A cell in which only some of its buffers hold keeps the others.
     """
     stands = standing.of(entry, rows, chart)
-    if not stands.over and not stands.partly:
-        return Narrowed(None, stands)
     spoken_of = region(entry, chart)
     colours: dict[Place, Hashable] = {_place(axes, chart): FREE for axes in excluded(rows, chart)}
+    partly: dict[Place, tuple[str, ...]] = {}
     for row in rows:
         if (place := _place(row.axes, chart)) in stands.over:
             colours[place] = ()
-        elif buffers := standing.kept(entry, row):
-            colours[place] = buffers
-    colours = {place: colour for place, colour in colours.items() if _within(place, spoken_of)}
+        elif place in stands.partly:
+            kept = {*(standing.kept(entry, row) or ()), *partly.get(place, ())}
+            partly[place] = tuple(buffer for buffer in entry.buffer if buffer in kept)
+    partly = {place: buffers for place, buffers in partly.items() if buffers != entry.buffer}
+    if not stands.over and not partly:
+        return Narrowed(None, stands)
+    colours = {place: colour for place, colour in (colours | partly).items() if _within(place, spoken_of)}
     try:
         left = [
-            replace(entry, selector=reworded(entry, axes, chart), buffer=entry.buffer if kept is None else kept)
-            for kept in dict.fromkeys([None, *(c for c in colours.values() if isinstance(c, tuple) and c)])
-            for axes in boxes(spoken_of, colours, kept)
+            replace(entry, selector=reworded(entry, axes, chart), buffer=entry.buffer if buffers is None else buffers)
+            for buffers in dict.fromkeys([None, *partly.values()])
+            for axes in boxes(spoken_of, colours, buffers)
         ]
     except UsageError as error:
         return Narrowed(None, stands, str(error))

@@ -287,6 +287,15 @@ def test_a_cell_of_which_a_run_has_two_results_is_over_only_by_both() -> None:
     good, bad = (run_of(chart, lambda c, so=so: so) for so in (False, True))
     assert not narrowing.prune([*good, *bad], chart, today=TODAY)
     assert not narrowing.prune([*bad, *good], chart, today=TODAY)
+    two = chart_of(issue({"vllm": ["0.32.0"], "arch": ["sm90"]}, buffer=("paged_kv_indptr", "mask")))
+    whole = CaseResult(name="test_a", state=State.OVERFLOW, overflow=(overflow(), overflow(buffer="mask")))
+    both, one, other = (
+        run_of(two, lambda c: True, case=case)
+        for case in (whole, overflowed("test_a", overflow()), overflowed("test_a", overflow(buffer="mask")))
+    )
+    for rows in ([*both, *one], [*one, *both], [*one, *other]):
+        ((entry,),) = narrowing.prune(rows, two, today=TODAY).fitted.values() or ((two.known[0],),)
+        assert entry.buffer == ("paged_kv_indptr", "mask")
 
 
 def test_what_was_excluded_when_it_ran_and_is_a_cell_now_was_not_seen() -> None:
