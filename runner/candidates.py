@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import patches
+from runner import checkouts, patches
 from runner.axes import AXES, LABEL, arch_alias, label
 from runner.conditions import Condition, Selector
 from runner.errors import UsageError
@@ -24,9 +24,6 @@ from runner.patches import PACKAGE
 FILE = "candidates.json"
 FOLDER = "candidates"
 MAX_PATCH_BYTES = 64 << 20
-# What a build makes and a checkout may have from another one; and which version it is, by which the cases know its API.
-_BUILT = {".so", ".pyc", ".pyd", ".a", ".o"}
-_VERSION = f"{PACKAGE}/_version.py"
 
 _CANDIDATES = TypeAdapter(tuple[Candidate, ...])
 
@@ -116,19 +113,6 @@ def option(chart: Matrix, value: AxisValue) -> str:
     return f"--candidate {shlex.quote(f'{found.name}={found.path}@{found.over}')} " if found else ""
 
 
-def checkout_files(checkout: Path) -> dict[str, Path]:
-    """The files of a checkout that take the place of a release's, by their paths from the checkout.
-
-    Not what a build makes: compiled files, generated ones that git does not have either, and the version.
-    """
-    found = {}
-    for path in sorted((checkout / PACKAGE).rglob("*")):
-        name = str(path.relative_to(checkout))
-        if path.suffix not in _BUILT and "__pycache__" not in path.parts and name != _VERSION and path.is_file():
-            found[name] = path
-    return found
-
-
 def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:
     """Sixteen hex digits over named contents."""
     sha = hashlib.sha256()
@@ -136,6 +120,11 @@ def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:
         for piece in (name.encode(errors="surrogateescape"), data):
             sha.update(len(piece).to_bytes(8, "big") + piece)
     return sha.hexdigest()[:16]
+
+
+def file_digest(data: bytes) -> str:
+    """Sixteen hex digits over one file: as `sha256sum` has them, so that anybody can tell a patch by them."""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _check_name(name: str, chart: Matrix) -> None:
@@ -167,7 +156,7 @@ def _examine(path: Path, name: str) -> tuple[CandidateKind, str]:
         if path.is_dir():
             if not (path / PACKAGE / "__init__.py").is_file():
                 raise UsageError(f"--candidate {name}: {path} has no {PACKAGE}/__init__.py: name the top of a checkout")
-            files = checkout_files(path)
+            files = checkouts.files(path)
             return CandidateKind.CHECKOUT, digest_of((key, file.read_bytes()) for key, file in files.items())
         if path.suffix == ".whl":
             with zipfile.ZipFile(path) as wheel:
@@ -180,7 +169,9 @@ def _examine(path: Path, name: str) -> tuple[CandidateKind, str]:
         if len(data) > MAX_PATCH_BYTES:
             raise UsageError(f"--candidate {name}: {path} is larger than {MAX_PATCH_BYTES >> 20} MiB: hardly a patch")
         patches.parse(decoded(data))
-        return CandidateKind.PATCH, digest_of([("", data)])
+        return CandidateKind.PATCH, file_digest(data)
+    except checkouts.BadCheckout as error:
+        raise UsageError(f"--candidate {name}: {error}") from None
     except patches.BadPatch as error:
         raise UsageError(
             f"--candidate {name}: {path} {error}; a candidate is a patch, a checkout (a folder) or a wheel (.whl)"

@@ -23,7 +23,7 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-from runner import candidates, matrix
+from runner import candidates, checkouts, matrix
 from runner.environments import base_image, daemon, image, inventory, locks, recipe, steps, venv
 from runner.environments.recipe import Edited, Recipe
 from runner.errors import EnvironmentBroken, MachineError, UsageError
@@ -201,7 +201,7 @@ def test_a_release_that_is_another_one_than_it_says_is_never_seen(tiny: Recipe, 
 def patched(tiny: Recipe, tmp_path: Path) -> Edited:
     path = tmp_path / "fix.patch"
     path.write_text(PATCH)
-    digest = candidates.digest_of([("", PATCH.encode())])
+    digest = candidates.file_digest(PATCH.encode())
     made = Candidate(name="fix", kind=CandidateKind.PATCH, path=str(path), over="1.0", digest=digest)
     return Edited(candidate=made, over=tiny)
 
@@ -229,7 +229,7 @@ def test_a_patch_is_laid_over_its_release_and_leaves_that_alone(patched: Edited,
 def test_a_patch_for_another_release_says_which_hunk_does_not_apply(patched: Edited, root: Path) -> None:
     text = PATCH.replace("-rows = 4", "-rows = 5")
     Path(patched.candidate.path).write_text(text)
-    other = replace(patched, candidate=replace(patched.candidate, digest=candidates.digest_of([("", text.encode())])))
+    other = replace(patched, candidate=replace(patched.candidate, digest=candidates.file_digest(text.encode())))
     with pytest.raises(UsageError) as caught:
         venv.ensure_local(other, root=root, say=lambda _: None)
     assert str(caught.value).startswith(
@@ -253,7 +253,7 @@ def test_a_checkout_is_laid_over_its_release(tiny: Recipe, root: Path, tmp_path:
     (package / "_version.py").write_text("__version__ = 'of another time'\n")
     (package / "_C.abi3.so").write_bytes(b"built for something else")
     digest = candidates.digest_of(
-        (name, path.read_bytes()) for name, path in candidates.checkout_files(tmp_path / "checkout").items()
+        (name, path.read_bytes()) for name, path in checkouts.files(tmp_path / "checkout").items()
     )
     made = Candidate(
         name="mine", kind=CandidateKind.CHECKOUT, path=str(tmp_path / "checkout"), over="1.0", digest=digest
