@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +28,28 @@ MAX_PATCH_BYTES = 64 << 20
 _CANDIDATES = TypeAdapter(tuple[Candidate, ...])
 
 
-def joined(chart: Matrix, texts: Sequence[str]) -> Matrix:
-    """The matrix with the candidates that a command line names; UsageError for one that cannot be used."""
+Choose = Callable[[Matrix, str, CandidateKind, Path], tuple[str, str]]
+"""Gives the release that a candidate is over, by its name, kind and path, and why it is this one."""
+
+
+def default_release(chart: Matrix) -> str:
+    """The release that a run takes."""
+    releases = [str(value) for value in by_default(chart)["vllm"] if not chart.environments[str(value)].candidate]
+    return releases[0] if releases else next(iter(chart.environments))
+
+
+def take_default(chart: Matrix, *_: object) -> tuple[str, str]:
+    """Chooses the release that a run takes."""
+    return default_release(chart), ""
+
+
+def joined(chart: Matrix, texts: Sequence[str], choose: Choose = take_default) -> Matrix:
+    """The matrix with the candidates that a command line names; UsageError for one that cannot be used.
+
+    `choose` is asked where the command line does not say which release one is over.
+    """
     for text in texts:
-        chart = join(chart, (read(text, chart),))
+        chart = join(chart, (read(text, chart, choose),))
     return chart
 
 
@@ -57,17 +75,20 @@ def join(chart: Matrix, candidates: Iterable[Candidate]) -> Matrix:
     )
 
 
-def read(text: str, chart: Matrix) -> Candidate:
+def read(text: str, chart: Matrix, choose: Choose = take_default) -> Candidate:
     """One candidate of the command line; UsageError where its name, its path or what is there cannot be used."""
     name, given, rest = text.partition("=")
     if not (given and name and rest):
         raise UsageError(f"malformed --candidate {quoted(text)}: write NAME=PATH or NAME=PATH@RELEASE")
     _check_name(name, chart)
     path, over = _split(rest, chart)
-    if chart.environments[over].candidate:
+    if over and chart.environments[over].candidate:
         raise UsageError(f"--candidate {name}: {over} is a candidate itself: a candidate is over a release")
     kind, digest = _examine(Path(path), name)
-    return Candidate(name=name, kind=kind, path=path, over=over, digest=digest)
+    why = ""
+    if not over:
+        over, why = choose(chart, name, kind, Path(path))
+    return Candidate(name=name, kind=kind, path=path, over=over, digest=digest, why=why)
 
 
 def keep(chart: Matrix, directory: Path) -> Matrix:
@@ -103,7 +124,8 @@ def notes(chart: Matrix) -> Iterator[str]:
         if spec.candidate.kind is CandidateKind.PATCH:
             left_out = patches.parse(decoded(Path(spec.candidate.path).read_bytes())).left_out
         outside = f"; not of {PACKAGE}/, so left out: {', '.join(left_out)}" if left_out else ""
-        yield f"candidate {name}: {spec.candidate}{outside}"
+        why = f", {spec.candidate.why}" if spec.candidate.why else ""
+        yield f"candidate {name}: {spec.candidate}{why}{outside}"
 
 
 def option(chart: Matrix, value: AxisValue) -> str:
@@ -140,14 +162,13 @@ def _check_name(name: str, chart: Matrix) -> None:
 
 
 def _split(rest: str, chart: Matrix) -> tuple[str, str]:
-    """PATH and the release behind its last @, or the one that a run takes by default."""
+    """PATH and the release behind its last @, empty where there is none."""
     path, at, over = rest.rpartition("@")
     if at and path and over in chart.environments:
         return path, over
     if at and path and re.fullmatch(r"[0-9.]+", over) and not Path(rest).exists():
         raise UsageError(f"--candidate: no environment for vllm {over}: the matrix has {', '.join(chart.environments)}")
-    releases = [str(value) for value in by_default(chart)["vllm"] if not chart.environments[str(value)].candidate]
-    return rest, releases[0] if releases else next(iter(chart.environments))
+    return rest, ""
 
 
 def _examine(path: Path, name: str) -> tuple[CandidateKind, str]:

@@ -95,7 +95,7 @@ def nearest(version: str, releases: Sequence[str]) -> str | None:
     return below[-1][1] if below else above[0][1] if above else None
 
 
-def operations(sources: Iterator[bytes]) -> set[str]:
+def operations(sources: Iterable[bytes]) -> set[str]:
     """The operations of compiled code that Python sources call, such as `_C.rms_norm`."""
     called = re.compile(rb"torch\.ops\.(_\w+\.\w+)")
     return {found.decode() for source in sources for found in called.findall(source)}

@@ -44,8 +44,8 @@ def pack(client: DockerClient, context: Path, layer: Layer, base: str, wheels: P
                 gone = [f"{site}/{name}\n" for name, data in changed.items() if data is None]
                 written = [f"{site}/{name}" for name, data in changed.items() if data is not None]
                 _add(tar, "gone.txt", "".join(gone).encode(errors="surrogateescape"))
-                sources = "".join(f"/opt/vllm/{name}\n" for name in written if name.endswith(".py"))
-                _add(tar, "written.txt", sources.encode(errors="surrogateescape"))
+                compiled = "".join(f"/opt/vllm/{name}\n" for name in written if name.endswith(".py"))
+                _add(tar, "written.txt", compiled.encode(errors="surrogateescape"))
                 for name, data in changed.items():
                     if data is not None:
                         _add(tar, f"files/{site}/{name}", data)

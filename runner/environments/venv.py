@@ -58,7 +58,7 @@ def ensure_local(layer: Layer, *, root: Path = ROOT, say: Say) -> LocalEnvironme
     try:
         key = digest(FORMAT, _version(base), layer.digest)
         root = root.absolute()
-        name = f"{_stem(layer)}-{key}"
+        name = f"{stem(layer.release)}-{key}"
         place = root / name
         if found := whole(place):
             return found
@@ -157,9 +157,9 @@ def in_use(folder: Path) -> bool:
     return False
 
 
-def _stem(layer: Layer) -> str:
+def stem(release: str) -> str:
     """What a place is named after, before its digest."""
-    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', layer.release)}" if layer.release else "base"
+    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', release)}" if release else "base"
 
 
 def _build(

@@ -245,25 +245,99 @@ def test_a_candidate_that_changes_under_a_run_is_noticed(patched: Edited, root: 
         venv.ensure_local(patched, root=root, say=lambda _: None)
 
 
-def test_a_checkout_is_laid_over_its_release(tiny: Recipe, root: Path, tmp_path: Path) -> None:
-    package = tmp_path / "checkout/vllm"
-    (package / "__pycache__").mkdir(parents=True)
-    (package / "__init__.py").write_text("__version__ = '1.0'\nmine = True\n")
-    (package / "added.py").write_text("value = 1\n")
-    (package / "_version.py").write_text("__version__ = 'of another time'\n")
-    (package / "_C.abi3.so").write_bytes(b"built for something else")
-    digest = candidates.digest_of(
-        (name, path.read_bytes()) for name, path in checkouts.files(tmp_path / "checkout").items()
-    )
-    made = Candidate(
-        name="mine", kind=CandidateKind.CHECKOUT, path=str(tmp_path / "checkout"), over="1.0", digest=digest
-    )
-    found = venv.ensure_local(Edited(candidate=made, over=tiny), root=root, say=lambda _: None)
-    code = (
-        "import vllm, vllm.added, vllm.sizes, os; print(vllm.mine, sorted(os.listdir(os.path.dirname(vllm.__file__))))"
-    )
-    files = "['__init__.py', '__pycache__', 'added.py', 'old.py', 'sizes.py']"
-    assert run_python(found, code) == f"True {files}"
+def checkout(tmp_path: Path, tiny: Recipe, files: dict[str, str]) -> Edited:
+    """A candidate of a folder with these files, over the tiny release."""
+    folder = tmp_path / "checkout"
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    found = candidates.digest_of((name, path.read_bytes()) for name, path in checkouts.files(folder).items())
+    made = Candidate(name="mine", kind=CandidateKind.CHECKOUT, path=str(folder), over="1.0", digest=found)
+    return Edited(candidate=made, over=tiny)
+
+
+LISTED = (
+    "import vllm, os; top = os.path.dirname(vllm.__file__); "
+    "print(*sorted(os.path.relpath(os.path.join(at, name), top) for at, _, names in os.walk(top) for name in names "
+    "if '__pycache__' not in at))"
+)
+
+
+def with_a_package(tiny: Recipe) -> None:
+    """The tiny release with a package, a compiled file, a generated one and its version."""
+    files = {
+        "vllm/__init__.py": "__version__ = '1.0'\n", "vllm/sizes.py": SIZES, "vllm/old.py": "",
+        "vllm/cache/__init__.py": "kind = 'package'\n", "vllm/cache/lru.py": "", "vllm/data.json": "{}",
+        "vllm/_C.abi3.so": "compiled", "vllm/_version.py": "__version__ = '1.0'\n",
+        "vllm/grpc/a_pb2.py": "", "vllm/vllm_flash_attn/__init__.py": "", "vllm/vllm_flash_attn/rotary.py": "",
+    }  # fmt: skip
+    write_wheel(tiny.lock.parent / "wheels", "vllm", "1.0", files)
+
+
+def test_a_checkout_is_the_package_and_takes_only_what_is_built_from_the_wheel(
+    tiny: Recipe, root: Path, tmp_path: Path
+) -> None:
+    with_a_package(tiny)
+    files = {
+        "vllm/__init__.py": "__version__ = '1.0'\nmine = True\n",
+        "vllm/added.py": "value = 1\n",
+        "vllm/cache.py": "kind = 'module'\n",
+        "vllm/sizes.py": SIZES,
+        "vllm/__pycache__/added.cpython-311.pyc": "left by Python",
+        "vllm/_version.py": "__version__ = 'of another time'\n",
+        "vllm/_C.abi3.so": "built for something else",
+        "tests/test_a.py": "",
+    }
+    said: list[str] = []
+    found = venv.ensure_local(checkout(tmp_path, tiny, files), root=root, say=said.append)
+    assert run_python(found, LISTED).split() == [
+        "_C.abi3.so", "__init__.py", "_version.py", "added.py", "cache.py", "grpc/a_pb2.py", "sizes.py",
+        "vllm_flash_attn/__init__.py", "vllm_flash_attn/rotary.py",
+    ]  # fmt: skip
+    code = "import vllm, vllm.cache, vllm._version as v, importlib.util as u; print(vllm.mine, vllm.cache.kind, "
+    assert run_python(found, code + "v.__version__, u.find_spec('vllm.old'))") == "True module 1.0 None"
+    assert any("3 files differ from vllm 1.0, 4 are gone" in line for line in said)
+    site = f"lib/python{THIS}/site-packages/vllm"
+    assert (found.place / site / "_C.abi3.so").read_text() == "compiled"
+    release = root / found.over / site
+    assert (found.place / site / "sizes.py").stat().st_ino == (release / "sizes.py").stat().st_ino
+    assert (release / "cache/lru.py").exists(), "the release is as it was"
+
+
+def test_what_git_does_not_keep_is_what_the_checkout_says(tiny: Recipe, root: Path, tmp_path: Path) -> None:
+    """A file that git keeps, and that the checkout lacks, was removed, though earlier vLLMs generated it."""
+    with_a_package(tiny)
+    ignored = "vllm/vllm_flash_attn/*\n!vllm/vllm_flash_attn/__init__.py\n"
+    files = {".gitignore": ignored, "vllm/__init__.py": "__version__ = '1.0'\n"}
+    found = venv.ensure_local(checkout(tmp_path, tiny, files), root=root, say=lambda _: None)
+    assert run_python(found, LISTED).split() == [
+        "_C.abi3.so", "__init__.py", "_version.py", "vllm_flash_attn/rotary.py",
+    ]  # fmt: skip
+
+
+def test_a_candidate_is_not_imported_before_its_worker_does_and_finds_bytecode(
+    patched: Edited, root: Path, tmp_path: Path
+) -> None:
+    """Its release was checked; a check of the candidate would be a second import, and would hide whose fault it is."""
+    told = tmp_path / "checked"
+    patched.over.check.write_text(f"{CHECK}open({str(told)!r}, 'a').write(vllm.__file__)\n")
+    found = venv.ensure_local(patched, root=root, say=lambda _: None)
+    release = venv.whole(root / found.over)
+    assert release
+    assert told.read_text() == f"{release.place.resolve()}/lib/python{THIS}/site-packages/vllm/__init__.py"
+    cache = f"lib/python{THIS}/site-packages/vllm/__pycache__"
+    tag = sys.implementation.cache_tag
+    names = {path.name for path in (found.place / cache).iterdir()}
+    assert names == {f"__init__.{tag}.pyc", f"sizes.{tag}.pyc"}, "of what is the same, and of what is written"
+    same = [(one.place / cache / f"__init__.{tag}.pyc").stat().st_ino for one in (found, release)]
+    assert same[0] == same[1]
+
+
+def test_a_candidate_that_cannot_be_compiled_is_for_the_cells_to_find(tiny: Recipe, root: Path, tmp_path: Path) -> None:
+    made = checkout(tmp_path, tiny, {"vllm/__init__.py": "def (:\n"})
+    found = venv.ensure_local(made, root=root, say=lambda _: None)
+    done = subprocess.run([found.python, "-c", "import vllm"], capture_output=True, text=True, check=False)
+    assert "SyntaxError" in done.stderr
 
 
 def test_a_wheel_takes_the_place_of_the_release(tiny: Recipe, root: Path, tmp_path: Path) -> None:
