@@ -26,6 +26,11 @@ FOLDER = "candidates"
 MAX_PATCH_BYTES = 64 << 20
 
 _CANDIDATES = TypeAdapter(tuple[Candidate, ...])
+_RECORDED = re.compile(r"(patch|checkout|wheel) (.+) ([0-9a-f]{16}) over (\S+)")
+_INSTALLED = re.compile(
+    rf"""(?<=")[^"\n]*/site-packages/(?={PACKAGE}/)|(?<![^\s'"(=:,])/[^\s'"()]*/site-packages/(?={PACKAGE}/)"""
+)
+"""The folder of packages in the path of a file of vLLM, as in a traceback or an ImportError."""
 
 
 Choose = Callable[[Matrix, str, CandidateKind, Path], tuple[str, str]]
@@ -134,6 +139,27 @@ def option(chart: Matrix, value: AxisValue) -> str:
     spec = chart.environments.get(str(value))
     found = spec.candidate if spec else None
     return f"--candidate {shlex.quote(f'{found.name}={found.path}@{found.over}')} " if found else ""
+
+
+def recorded(words: str) -> Candidate | None:
+    """The candidate that a result names in `environment.candidate`, without its own name; None for a release."""
+    found = _RECORDED.fullmatch(words)
+    return (
+        Candidate(name="", kind=CandidateKind(found[1]), path=found[2], digest=found[3], over=found[4])
+        if found
+        else None
+    )
+
+
+def as_of_author(text: str, candidate: Candidate | None) -> str:
+    """The text with the files of the candidate's environment called what its author calls them.
+
+    That is the file of the checkout, or the path that a patch has.
+    """
+    if candidate is None:
+        return text
+    place = f"{candidate.path.rstrip('/')}/" if candidate.kind is CandidateKind.CHECKOUT else ""
+    return _INSTALLED.sub(lambda _: place, text)
 
 
 def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:

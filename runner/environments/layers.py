@@ -62,7 +62,7 @@ def edit(edited: Edited, folder: Path, over: Path, *, base: Path, log: Path, wha
     source, target = site_packages(over), site_packages(folder)
     changed = edits(edited.candidate, Installed(source))
     gone = sum(data is None for data in changed.values())
-    say(f"{what}: {len(changed) - gone} files differ from vllm {edited.over.release}, {gone} are gone")
+    say(f"{what}: files that differ from vllm {edited.over.release}: {len(changed) - gone}, that are gone: {gone}")
     for part in (source / PACKAGE, *source.glob(f"{PACKAGE}*.dist-info")):
         for path in part.rglob("*"):
             name = path.relative_to(source)
