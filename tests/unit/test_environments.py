@@ -382,14 +382,49 @@ def test_the_image_of_a_patch_adds_what_it_changes(
     found = image.ensure_image(daemon_, patched, root=tmp_path / "images", say=lambda _: None)
     _, release, own = daemon_.api.builds
     assert own["buildargs"]["BASE_IMAGE"] == release["tag"]
-    assert (own["buildargs"]["EXPECTED"], own["labels"]) == ("1.0", {image.RELEASE: "fix"})
+    assert ("EXPECTED" in own["buildargs"], own["labels"]) == (False, {image.RELEASE: "fix"}), "nothing is imported"
     assert found == image.Image(id="sha256:3", tag=own["tag"], release="fix")
     assert created == removed == [release["tag"]], "what was made to read from is gone"
     assert own["files"].keys() == {
-        "Dockerfile", "check.py", "gone.txt", f"files/{site}/vllm/sizes.py", f"files/{site}/vllm/new/name.py",
+        "Dockerfile", "gone.txt", "written.txt", f"files/{site}/vllm/sizes.py", f"files/{site}/vllm/new/name.py",
     }  # fmt: skip
+    assert own["files"]["written.txt"] == f"/opt/vllm/{site}/vllm/sizes.py\n/opt/vllm/{site}/vllm/new/name.py\n"
     assert own["files"][f"files/{site}/vllm/sizes.py"] == SIZES.replace("rows = 4", "rows = 8")
     assert own["files"]["gone.txt"] == f"{site}/vllm/old.py\n"
+
+
+def test_the_image_of_a_checkout_has_what_differs_and_not_what_the_checkout_lacks(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image says in one go which files it has."""
+    monkeypatch.setattr(image, "NEEDED_BYTES", 0)
+    monkeypatch.setattr(image, "NEEDED_BYTES_OVER", 0)
+    monkeypatch.setattr(image, "_download", download)
+    daemon_ = client(present={MADE_HERE: "sha256:base"})
+    daemon_.api = FakeBuilds(daemon_.images)
+    daemon_.images.prune = lambda filters: {}
+    release = tmp_path / "release"
+    files = {
+        "vllm/__init__.py": "", "vllm/sizes.py": SIZES, "vllm/cache/__init__.py": "", "vllm/_C.abi3.so": "compiled",
+    }  # fmt: skip
+    for name, text in files.items():
+        (release / name).parent.mkdir(parents=True, exist_ok=True)
+        (release / name).write_text(text)
+
+    def run(name: str, command: list[str], *, entrypoint: list[str], working_dir: str, **options: Any) -> bytes:
+        assert working_dir == f"/opt/vllm/lib/python{THIS}/site-packages"
+        assert options == {"network_disabled": True, "remove": True}
+        return subprocess.run([*entrypoint, *command], cwd=release, check=True, capture_output=True).stdout
+
+    made = SimpleNamespace(remove=lambda: None)
+    daemon_.containers = SimpleNamespace(create=lambda name: made, run=run)
+    mine = checkout(tmp_path, tiny, {"vllm/__init__.py": "mine = 1\n", "vllm/cache.py": "", "vllm/sizes.py": SIZES})
+    image.ensure_image(daemon_, mine, root=tmp_path / "images", say=lambda _: None)
+    own, site = daemon_.api.builds[-1]["files"], f"lib/python{THIS}/site-packages"
+    assert own.keys() == {
+        "Dockerfile", "gone.txt", "written.txt", f"files/{site}/vllm/__init__.py", f"files/{site}/vllm/cache.py",
+    }  # fmt: skip
+    assert own["gone.txt"] == f"{site}/vllm/cache/__init__.py\n"
 
 
 def test_what_releases_share_can_be_built_again_under_them(tiny: Recipe, root: Path) -> None:
