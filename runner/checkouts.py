@@ -73,7 +73,11 @@ def near(checkout: Path) -> Near | None:
         return Near(tag, "git describe")
     for name, pattern in ((VERSION, r"^__version__ = .*?'([^']+)'"), ("PKG-INFO", r"^Version: (\S+)")):
         path = checkout / name
-        if path.is_file() and (found := re.search(pattern, path.read_text(errors="replace"), re.MULTILINE)):
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and (found := re.search(pattern, path.read_text(errors="replace"), re.MULTILINE))
+        ):
             return Near(found[1], name)
     return None
 

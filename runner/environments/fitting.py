@@ -47,7 +47,9 @@ def _for_patch(chart: Matrix, name: str, path: Path, say: Say, *, eager: bool) -
     for release in _nearest_first(releases_of(chart), first):
         files = _files(chart, release, say, download=(eager or release != first) and not unread)
         if files is None and release == first:
-            return first, f"whether it fits is not known: the files of vllm {first} are not here yet"
+            why = f"whether it fits is not known: the files of vllm {first} are not here yet"
+            say(f"candidate {name}: over {first}, {why}")
+            return first, why
         if files is None:
             unread.append(release)
             continue
@@ -55,6 +57,7 @@ def _for_patch(chart: Matrix, name: str, path: Path, say: Say, *, eager: bool) -
         if not found.troubles and release == first:
             return first, "which it fits"
         if not found.troubles:
+            say(f"candidate {name}: fits vllm {release}")
             return release, f"the nearest release that it fits; not {first}: {troubles[first][0]}"
         troubles[release] = found.troubles
         say(f"candidate {name}: does not fit vllm {release}, looking for another release")

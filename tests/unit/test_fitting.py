@@ -143,8 +143,8 @@ def test_without_a_network_what_is_here_is_tried_and_the_rest_is_named(chart: Ma
 def test_a_list_downloads_nothing_to_see_whether_it_fits_what_a_run_takes(chart: Matrix) -> None:
     Path("fix.patch").write_text(PATCH.format(old="old"))
     release, why = choose(chart, "fix=fix.patch")
-    assert (release, said) == ("0.32.0", [])
-    assert why == "whether it fits is not known: the files of vllm 0.32.0 are not here yet"
+    assert (release, why) == ("0.32.0", "whether it fits is not known: the files of vllm 0.32.0 are not here yet")
+    assert said == [f"candidate fix: over 0.32.0, {why}"]
 
 
 def test_a_run_does_before_it_plans(chart: Matrix, wheels: dict[str, dict[str, str]]) -> None:
