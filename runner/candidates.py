@@ -134,6 +134,12 @@ def notes(chart: Matrix) -> Iterator[str]:
         yield f"candidate {name}: {spec.candidate}{why}{outside}"
 
 
+def settled(chart: Matrix) -> tuple[str, ...]:
+    """The candidates as command lines name them, each with its release: no other machine has to look for one."""
+    found = (spec.candidate for spec in chart.environments.values() if spec.candidate)
+    return tuple(f"{one.name}={one.path}@{one.over}" for one in found)
+
+
 def option(chart: Matrix, value: AxisValue) -> str:
     """What a command line must say so that this value of the vllm axis is there; empty for a release."""
     spec = chart.environments.get(str(value))

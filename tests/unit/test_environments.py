@@ -722,6 +722,29 @@ def test_a_dockerfile_takes_its_base_from_outside_and_ends_as_nobody(project: Pa
     assert {line.split()[0] for stage in found for line in stage} <= known
 
 
+def test_the_steps_of_a_candidates_image_leave_what_the_candidate_has(project: Path, tmp_path: Path) -> None:
+    """The commands themselves, in folders of this machine."""
+    site = f"lib/python{THIS}/site-packages"
+    has = {
+        f"opt/{site}/vllm/cache/__init__.py": "", f"opt/{site}/vllm/a.py": "a = 1\n", f"opt/{site}/vllm/gone.py": "",
+        f"context/files/{site}/vllm/cache.py": "b = 1\n", f"context/files/{site}/vllm/broken.py": "def (:\n",
+        "context/gone.txt": f"{site}/vllm/cache/__init__.py\n{site}/vllm/gone.py\n",
+        "context/written.txt": f"{tmp_path}/opt/{site}/vllm/broken.py\n{tmp_path}/opt/{site}/vllm/cache.py\n",
+    }  # fmt: skip
+    for name, text in has.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    lines = stages(project / "containers/candidate.Dockerfile")[1]
+    (run,) = [line.removeprefix("RUN ") for line in lines if line.startswith("RUN ")]
+    run = run.replace("/opt/vllm", f"{tmp_path}/opt").replace("/context", f"{tmp_path}/context")
+    subprocess.run(["sh", "-c", run], check=True, capture_output=True)
+    package = tmp_path / "opt" / site / "vllm"
+    assert sorted(path.name for path in package.rglob("*")) == ["a.py", "broken.py", "cache.py"]
+    compiled = [path.name for path in (tmp_path / "opt/bytecode").rglob("vllm/*.pyc")]
+    assert [name.partition(".")[0] for name in compiled] == ["cache"]
+    assert not (tmp_path / "context").exists()
+
+
 @pytest.mark.parametrize(("name", "folder"), [("cpu", "/opt/env"), ("overlay", "/opt/vllm")])
 def test_the_final_stage_takes_nothing_but_the_environment(project: Path, name: str, folder: str) -> None:
     last = stages(project / f"containers/{name}.Dockerfile")[-1]
