@@ -3,23 +3,21 @@
 Nothing in it is of this machine: no path of its disk, no run directory.
 """
 
-import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 
 from runner import __version__
 from runner.axes import NEUTRAL, AxisValues
 from runner.candidates import recorded
 from runner.compare import Change, Comparison, Harm, judged, troubles
-from runner.model import Candidate, CandidateKind, CellResult, Evidence, Load, Overflow
+from runner.model import CandidateKind, CellResult, Evidence, Load, Overflow
 from runner.reports.changes import Alike, alike, domain, exit_line, fields, headline, sides, summary_lines
 from runner.reports.fields import Field
-from runner.reports.markdown import block, code, field_text
+from runner.reports.markdown import block, candidate_words, code, field_text, file_name
 from runner.reports.patterns import Domain
-from runner.reports.text import count, one_line
+from runner.reports.text import count, one_line, public
 
 LIMIT = 65_000
 """Bytes of it: a comment on GitHub has 65,536 characters at most."""
@@ -27,9 +25,6 @@ ROWS = 20
 """Buffers in the table."""
 REASONS = 3
 """Reasons why cells were not judged."""
-_FOLDER = re.compile(
-    r"(?<![\w/:.])~?/(?:[^\s\"'`()/]+/)+?(?=(?:vllm|cases|plugin)/)|(?<![\w/:.])~?/(?:[^\s\"'`()/]+/)+"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +54,6 @@ def markdown(found: Comparison, *, title: str, setting: Setting | None = None, l
     return f"{head}\n{open_text}{closed_text if closed else ''}{tail}"
 
 
-def public(text: str) -> str:
-    """The text without folders of this machine: a file of vLLM or of the cases keeps its path in there."""
-    return _FOLDER.sub("", text)
-
-
 def _is_open(group: Alike) -> bool:
     """Whether there is trouble after it, or nobody knows."""
     after = group.changes[0].after
@@ -89,18 +79,7 @@ def _made_of(row: CellResult) -> str:
     held = {name: row.environment.get(name, "") for name in ("vllm", "torch", "flashinfer")}
     versions = ", ".join(f"{name} {code(version, 60)}" for name, version in held.items() if version)
     candidate = recorded(row.environment.get("candidate", ""))
-    return f"{_words(candidate)}; {versions}" if candidate else versions
-
-
-def _words(candidate: Candidate) -> str:
-    kind = "digest" if candidate.kind is CandidateKind.CHECKOUT else "SHA-256 begins with"
-    what = f"{candidate.kind} {code(_name(candidate))}"
-    return f"{what} ({kind} {code(candidate.digest)}) over vLLM {code(candidate.over)}"
-
-
-def _name(candidate: Candidate) -> str:
-    """What the author's file or folder is called, wherever it is."""
-    return PurePath(candidate.path).name or candidate.kind
+    return f"{candidate_words(candidate)}; {versions}" if candidate else versions
 
 
 def _deployment(found: Comparison, setting: Setting) -> Iterator[str]:
@@ -224,7 +203,7 @@ def _of_all(one: Field, group: Alike) -> Field:
     """The field as it is on every machine: in the place of a command with the paths of this one stands the cell."""
     if one.name == "repro":
         return Field("one of them", [sides(group.changes[0])[-1].id])
-    return Field(one.name, [public(line) for line in one.lines], one.copied)
+    return one
 
 
 def _again(found: Comparison, setting: Setting) -> Iterator[str]:
@@ -236,7 +215,7 @@ def _again(found: Comparison, setting: Setting) -> Iterator[str]:
     values = _values(found)
     command = ["runner"]
     for name, candidate in candidates.items():
-        command += ["--candidate", f"{name}={_name(candidate)}@{candidate.over}"]
+        command += ["--candidate", f"{name}={file_name(candidate)}@{candidate.over}"]
     for axis, some in values.items():
         taken = tuple(setting.taken.get(axis, ()))
         if axis == found.along or set(map(str, some)) != set(map(str, taken)):
@@ -253,7 +232,7 @@ def _again(found: Comparison, setting: Setting) -> Iterator[str]:
     yield "### To repeat it\n"
     yield block(["$ " + _line(command), "$ " + _line(second)])
     for candidate in candidates.values():
-        name = code(_name(candidate))
+        name = code(file_name(candidate))
         match candidate.kind:
             case CandidateKind.CHECKOUT:
                 yield f"{name} is the checkout; the first lines of the run name its digest: {code(candidate.digest)}.\n"

@@ -81,6 +81,7 @@ def test_its_repro_line_shows_it_again(fixed: tuple[int, Path]) -> None:
     line = results(fixed[1])[0]["repro"]
     done = runner(*shlex.split(line)[1:], "--engine", "local")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "site-packages/vllm/ in what follows is a copy of patch" in done.stderr
     assert "vllm-fix-" in done.stdout.splitlines()[0], "the candidate's own environment"
 
 

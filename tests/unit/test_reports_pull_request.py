@@ -15,8 +15,9 @@ from runner import candidates, cli, matrix, results, select, session
 from runner.compare import compare
 from runner.expand import by_default
 from runner.model import CaseResult, Cell, CellResult, Evidence, How, State, Verdict
-from runner.reports import pull_request
+from runner.reports import markdown as report
 from runner.reports.pull_request import Setting, markdown
+from runner.reports.text import public
 from tests.unit.synthetic import INDPTR, MASK, cell, overflow, overflowed
 
 DIGEST = "0123456789abcdef"
@@ -139,9 +140,28 @@ def test_nothing_in_it_is_of_this_disk() -> None:
         assert "/home" not in text
     assert 'File "vllm/v1/a.py", line 3 and x.log' in texts[1]
     assert f"checkout `checkout` (digest `{DIGEST}`)" in texts[1]
-    assert "https://github.com/vllm-project/vllm/issues/1" in pull_request.public(
-        "https://github.com/vllm-project/vllm/issues/1"
-    )
+
+
+def test_the_report_of_a_candidates_run_is_public_too() -> None:
+    text = report.render(AFTER, exit_code=1, title="a run")
+    assert "/home" not in text
+    assert f"- candidate `fix`: patch `fix.patch` (SHA-256 begins with `{DIGEST}`) over vLLM `0.32.0`" in text
+    assert "runner repro --candidate fix=fix.patch@0.32.0 fix-flashinfer" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "elsewhere"),
+    [
+        ("https://github.com/vllm-project/vllm/issues/1", "https://github.com/vllm-project/vllm/issues/1"),
+        ("(/opt/vllm/lib/python3.11/site-packages/vllm/v1/a.py:3)", "(vllm/v1/a.py:3)"),
+        ("~/trees/mine/vllm/v1/a.py", "vllm/v1/a.py"),
+        ("--matrix /home/me/m.yaml", "--matrix m.yaml"),
+        ("fix=/home/me/fix.patch@0.32.0", "fix=fix.patch@0.32.0"),
+        ("required 3 / allocated 2, and/or vllm/v1/a.py", "required 3 / allocated 2, and/or vllm/v1/a.py"),
+    ],
+)
+def test_what_is_public_has_no_folder_of_a_machine(text: str, elsewhere: str) -> None:
+    assert public(text) == elsewhere
 
 
 def commands(text: str) -> list[list[str]]:
