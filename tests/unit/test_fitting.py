@@ -172,7 +172,7 @@ def test_one_that_says_nothing_is_over_the_release_that_it_shares_most_files_wit
     build("0.31.0", files("other"))
     assert choose(chart, "mine=tree") == (
         "0.31.0",
-        "of those that are built here, the one with most of its files: 2 of 3 are the same",
+        "of those that are here the one most like it: of 3 files 2 are the same",
     )
 
 
