@@ -146,7 +146,7 @@ def plan(
 ) -> None:
     """Show what would run, where, and why not."""
     if github:
-        ci.show_jobs(arguments.chart(matrix_file, candidate), filters, tier, candidate, machines)
+        ci.show_jobs(arguments.chart(matrix_file, candidate), filters, tier, machines)
         return
     from runner import expectations, machine
 

@@ -40,6 +40,8 @@ from runner.stop import StopSignal
 POLL_S = 0.25  # how soon a slot notices a second Ctrl-C
 CASES_LIMIT = 10_000
 ATTEMPTS = 2
+IMPORT = "import"
+"""The case of a cell whose vLLM cannot be imported."""
 NO_FACTS = dict.fromkeys(ENVIRONMENT, "")
 _RELEASE = re.compile(r"\d+(\.\d+)+")
 _BUILD = re.compile(r"(\.post\d+)?(\+.*)?$")
@@ -72,6 +74,10 @@ class OrderBroken(EngineError):
     """No worker can serve this order; its other cells need not be tried."""
 
 
+class CandidateBroken(OrderBroken):
+    """A worker started, and what the candidate changes of vLLM cannot be imported."""
+
+
 class Stopped(EngineError):
     """The run is being stopped; what was under way is given up."""
 
@@ -85,7 +91,7 @@ class Queue:
         self._places = [places(order) for order in orders]
         self._left = [deque(order.cells) for order in orders]
         self._serving = [0] * len(orders)
-        self.broken: dict[int, str] = {}
+        self.broken: dict[int, OrderBroken] = {}
         self.gone = ""
 
     def take(self, index: int | None) -> Task | None:
@@ -198,10 +204,18 @@ def run(
         raise shared.trouble[0]
     for index, order, cell in cells:
         if cell.id in shared.unfinished:
-            reason = queue.broken.get(index) or queue.gone
-            blank = CellOutcome(cell=cell, evidence=order.evidence, infra=reason, not_run=not reason)
-            shared.emit(CellFinished(outcome=blank))
+            shared.emit(CellFinished(outcome=_without_worker(shared, order, cell, queue.broken.get(index))))
     return tuple(shared.outcomes[cell.id] for _, _, cell in cells) if keep else ()
+
+
+def _without_worker(shared: Shared, order: Order, cell: Cell, broken: OrderBroken | None) -> CellOutcome:
+    """The outcome of a cell that no worker served."""
+    if isinstance(broken, CandidateBroken):
+        case = CaseResult(name=IMPORT, state=State.FAIL, message=str(broken))
+        facts = {**NO_FACTS, **shared.facts_of(order)}
+        return CellOutcome(cell=cell, evidence=order.evidence, cases=(case,), environment=facts, ended_at=_now())
+    reason = str(broken or shared.queue.gone)
+    return CellOutcome(cell=cell, evidence=order.evidence, infra=reason, not_run=not reason)
 
 
 def taints(found: CellOutcome) -> bool:
@@ -240,7 +254,7 @@ class Slot:
                 except Stopped:
                     return
                 except OrderBroken as error:
-                    queue.broken.setdefault(task.index, str(error))
+                    queue.broken.setdefault(task.index, error)
                     continue
                 except EngineGone as error:
                     queue.gone = queue.gone or str(error)
@@ -392,7 +406,10 @@ class Slot:
                     )
                     return worker
                 case Broken(reason=reason):
-                    raise OrderBroken(f"the cases cannot be imported in environment {order.environment}: {reason}")
+                    said = f"the cases cannot be imported in environment {order.environment}: {reason}"
+                    if candidate := self.shared.facts_of(order).get("candidate"):
+                        raise CandidateBroken(f"{said}\nIt is {candidate}, and that release can be imported.")
+                    raise OrderBroken(said)
                 case _:
                     raise ProtocolError(f"a {type(message).__name__.lower()} message before it was ready")
         raise OrderBroken(f"no worker was ready within {self.shared.patience.start_s:g} s")

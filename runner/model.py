@@ -173,6 +173,8 @@ class Candidate:
     """The release that a patch is for, whose built files a checkout gets, and whose other packages a wheel gets."""
     digest: str
     """Sixteen hex digits over the content of the patch, of the checkout's vllm/, or of the wheel."""
+    why: str = ""
+    """How this release was found; empty where the command line named it."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path} {self.digest} over {self.over}"

@@ -11,14 +11,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import expectations, outcome
+from runner import candidates, expectations, outcome
 from runner.axes import NEUTRAL
 from runner.errors import MachineError, UsageError
 from runner.matrix import Expectation, KnownIssue
 from runner.model import (
     ENVIRONMENT,
     AxisValue,
-    CaseResult,
     Cell,
     CellOutcome,
     CellResult,
@@ -70,12 +69,17 @@ def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], 
     if found is None:
         return replace(bare(one, State.NOT_RUN, "the run ended before this cell began"), repro=repro_of(cell))
     state, reason = outcome.of(found)
-    result = bare(one, state, _storable(reason))
+    candidate = candidates.recorded(found.environment.get("candidate", ""))
+
+    def told(text: str) -> str:
+        return candidates.as_of_author(_storable(text), candidate)
+
+    result = bare(one, state, told(reason))
     return replace(
         result,
         evidence=found.evidence,
         duration_s=found.duration_s,
-        cases=tuple(_case(case) for case in found.cases),
+        cases=tuple(replace(case, name=_storable(case.name), message=told(case.message)) for case in found.cases),
         overflow=_smallest(overflow for case in found.cases for overflow in case.overflow),
         repro=repro_of(cell),
         environment={**result.environment, **found.environment},
@@ -96,10 +100,6 @@ def bare(one: Planned, state: State, reason: str) -> CellResult:
         reason=reason,
         environment=dict.fromkeys(ENVIRONMENT, ""),
     )
-
-
-def _case(case: CaseResult) -> CaseResult:
-    return replace(case, name=_storable(case.name), message=_storable(case.message))
 
 
 def _storable(text: str) -> str:

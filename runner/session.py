@@ -23,6 +23,7 @@ from runner import (
 )
 from runner import plan as planning
 from runner.engines.base import Engine
+from runner.environments import fitting
 from runner.history import index
 from runner.logs import LogStore
 from runner.machine import choose, default_jobs, facts_of, open_engine, planned
@@ -59,9 +60,10 @@ Show = Callable[..., None]
 
 def run(options: RunOptions, *, show: Show | None = None) -> int:
     """Run what was asked and say how it went, or have `show` say it."""
-    chart = candidates.joined(matrix.load(options.matrix), options.candidates)
-    cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
+    chart = matrix.load(options.matrix)
+    chart = candidates.joined(chart, options.candidates, fitting.chooser(display.note, eager=True))
+    cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
     counting = chart.known if options.known and not options.known_crashes else ()

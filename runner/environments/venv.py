@@ -21,7 +21,7 @@ from pathlib import Path
 from runner.environments import layers, progress, steps
 from runner.environments.locks import if_free, only_one
 from runner.environments.progress import Say
-from runner.environments.recipe import Edited, Layer, Lock, Recipe, digest
+from runner.environments.recipe import Layer, Lock, Recipe, digest
 from runner.errors import EnvironmentBroken
 
 ROOT = Path(".runner/envs")
@@ -58,7 +58,7 @@ def ensure_local(layer: Layer, *, root: Path = ROOT, say: Say) -> LocalEnvironme
     try:
         key = digest(FORMAT, _version(base), layer.digest)
         root = root.absolute()
-        name = f"{_stem(layer)}-{key}"
+        name = f"{stem(layer.release)}-{key}"
         place = root / name
         if found := whole(place):
             return found
@@ -157,9 +157,9 @@ def in_use(folder: Path) -> bool:
     return False
 
 
-def _stem(layer: Layer) -> str:
+def stem(release: str) -> str:
     """What a place is named after, before its digest."""
-    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', layer.release)}" if layer.release else "base"
+    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', release)}" if release else "base"
 
 
 def _build(
@@ -177,9 +177,11 @@ def _build(
             assert below
             if isinstance(layer, Recipe):
                 layers.lay(layer, folder, below.place, base=base, log=log, what=what, say=say)
+                versions = _check(layer, python, log, f"{what}: checking that it imports", say)
             else:
+                # Not checked: its release was, and what the candidate breaks is what the cells are to find.
                 layers.edit(layer, folder, below.place, base=base, log=log, what=what, say=say)
-            versions = _check(layer, python, log, f"{what}: checking that it imports", say)
+                versions = dict(below.versions)
         over = below.place.name if below else ""
         stamp = {"digest": key, "release": layer.release, "versions": versions, "over": over}
         (folder / STAMP).write_text(json.dumps({**stamp, "extent": extent(folder)}, indent=1))
@@ -197,7 +199,7 @@ def _build(
     return LocalEnvironment(place=place, python=python, digest=key, release=layer.release, versions=versions, over=over)
 
 
-def _check(recipe: Recipe | Edited, python: Path, log: Path, what: str, say: Say) -> dict[str, str]:
+def _check(recipe: Recipe, python: Path, log: Path, what: str, say: Say) -> dict[str, str]:
     output = steps.run([str(python), "-I", str(recipe.check), recipe.expected], log=log, what=what, say=say)
     try:
         versions = json.loads(output.strip().splitlines()[-1])

@@ -1,9 +1,12 @@
-"""A patch is really what the cells import: the whole line with one that gives FlashInfer's builder more rows."""
+"""A patch, or a checkout, is really what the cells import: the whole line with real changes of vLLM."""
 
 import json
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,7 @@ def test_its_repro_line_shows_it_again(fixed: tuple[int, Path]) -> None:
     line = results(fixed[1])[0]["repro"]
     done = runner(*shlex.split(line)[1:], "--engine", "local")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "site-packages/vllm/ in what follows is a copy of patch" in done.stderr
     assert "vllm-fix-" in done.stdout.splitlines()[0], "the candidate's own environment"
 
 
@@ -90,3 +94,52 @@ def test_a_patch_that_does_not_apply_ends_the_run_with_the_hunk(tmp_path: Path) 
     where = "hunk 1 of vllm/v1/attention/backends/flashinfer.py, @@ -773,7 +773,7 @@"
     assert f"does not fit vLLM 0.32.0: {where}, does not apply: line 776 should be" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A checkout as git would make it of vLLM 0.32.0: its sources, and nothing that is built."""
+    built = subprocess.run(
+        [sys.executable, "-m", "runner", "env", "build", "0.32.0", "--engine", "local"],
+        capture_output=True, text=True, check=True, cwd=PROJECT,
+    )  # fmt: skip
+    (package,) = Path(built.stdout.strip()).parents[1].glob("lib/python3*/site-packages/vllm")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", "_version.py")
+    shutil.copytree(package, tmp_path / "tree/vllm", ignore=ignored)
+    return tmp_path / "tree"
+
+
+def ran(tmp_path: Path, tree: Path, filters: str) -> tuple[int, str, list[dict[str, Any]]]:
+    done = runner(
+        "--engine", "local", "--out", str(tmp_path / "run"), "--candidate", f"mine={tree}", "--filter", filters
+    )
+    assert (tmp_path / "run/results.json").exists(), done.stderr
+    return done.returncode, done.stderr, results(tmp_path / "run")
+
+
+def test_a_checkout_in_which_a_package_of_the_wheel_is_a_module_runs_after_one_import(
+    tmp_path: Path, tree: Path
+) -> None:
+    """vllm/multimodal/cache/ of 0.32.0 as one file, vllm/multimodal/cache.py."""
+    package = tree / "vllm/multimodal/cache"
+    text = f"# {uuid.uuid4()}: a content that no earlier run has built\n"
+    for name in ("base", "lru", "shm", "factories"):
+        text += re.sub(r"^from \.\w+ import \([^)]*\)\n", "", (package / f"{name}.py").read_text(), flags=re.MULTILINE)
+    shutil.rmtree(package)
+    package.with_suffix(".py").write_text(re.sub(r"^(\s*)from \.\.", r"\1from .", text, flags=re.MULTILINE))
+    code, said, rows = ran(tmp_path, tree, "flash_attn,sm90,k1,c64,solo,hybrid=on")
+    assert (code, [row["verdict"] for row in rows]) == (0, ["pass"])
+    assert "over 0.32.0, of those that are here the one most like it" in said
+    assert "files that differ from vllm 0.32.0: 1, that are gone: 5" in said
+    assert said.count("importing") == 1, "and none before the worker's"
+    assert "checking that it imports" not in said
+
+
+def test_a_checkout_without_a_module_of_the_wheel_fails_by_the_name_of_its_own_file(tmp_path: Path, tree: Path) -> None:
+    (tree / "vllm/v1/attention/backends/flashinfer.py").unlink()
+    code, said, rows = ran(tmp_path, tree, "flashinfer,sm90,k1,c64,solo,hybrid=on")
+    assert (code, [row["verdict"] for row in rows]) == (1, ["fail"])
+    assert "over 0.32.0" in said
+    assert "cannot import name 'flashinfer' from 'vllm.v1.attention.backends'" in rows[0]["reason"]
+    assert f"({tree}/vllm/v1/attention/backends/__init__.py)" in rows[0]["reason"]
+    assert "site-packages" not in json.dumps(rows)

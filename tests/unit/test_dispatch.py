@@ -270,6 +270,24 @@ def test_an_order_that_no_worker_can_serve_is_infra_and_others_are_whole(
     assert len(bench.seen(WorkerStarting)) == 2
 
 
+def test_a_candidate_that_cannot_be_imported_is_the_products_and_its_release_is_none_the_worse(bench: Bench) -> None:
+    bench.engine = FakeEngine(openings=[[Broken(reason="ImportError: no c in vllm/a.py")]])
+    words = "patch fix.patch 0123456789abcdef over 0.32.0"
+    facts = {"candidate": words}
+    outcomes = bench.run(
+        order("a", "b", environment="fix"), order("c"), facts_of=lambda one: facts if one.environment == "fix" else {}
+    )
+    for name in "ab":
+        (case,) = outcomes[name].cases
+        assert (case.name, case.state, outcomes[name].infra) == ("import", State.FAIL, "")
+        assert case.message.startswith(
+            "the cases cannot be imported in environment fix: ImportError: no c in vllm/a.py"
+        )
+        assert case.message.endswith(f"It is {words}, and that release can be imported.")
+        assert outcomes[name].environment["candidate"] == words
+    assert not outcomes["c"].cases or outcomes["c"].cases[0].state is not State.FAIL
+
+
 def test_a_worker_lost_before_it_is_ready_is_replaced_once(bench: Bench) -> None:
     bench.engine = FakeEngine(openings=[[Exit("killed by SIGSEGV")]])
     assert not bench.run(order("a"))["a"].infra

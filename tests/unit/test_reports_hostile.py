@@ -13,7 +13,7 @@ from rich.console import Console
 
 from runner.compare import compare
 from runner.model import How, State, Verdict
-from runner.reports import comparison, ctrf, junit, markdown, overflows, prometheus, terminal
+from runner.reports import comparison, ctrf, junit, markdown, overflows, prometheus, pull_request, terminal
 from tests.unit.hostile import KEY, STEERING, TEXTS, places, put
 from tests.unit.synthetic import ISSUE, MASK, cell, overflow, overflowed
 
@@ -148,7 +148,7 @@ def test_a_comparison_quotes_it(hostile):
     before = [replace(row, state=State.PASS, verdict=Verdict.PASS, cases=(), overflow=()) for row in hostile]
     found = compare(before, hostile)
     assert_harmless(on_screen(lambda console: comparison.show(console, found, title="a → b")))
-    assert_markdown_harmless(comparison.markdown(found, title="a → b"))
+    assert_markdown_harmless(pull_request.markdown(found, title="a → b"))
     raw = comparison.to_json(found)  # data, as results.json is: whole, and escaped as JSON is
     assert not set(raw) & STEERING
     assert json.loads(raw)["counts"]["regressed"] > 0
