@@ -1,8 +1,9 @@
 """How a case says something other than pass or fail: by raising one of these."""
 
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Overflow:
     how: str
     batch: Batch
     detail: str = ""
+    cause: Mapping[str, Any] | None = field(default=None, compare=False)
+    """Where in vLLM it was raised, as `cases.causes` says it; None where vLLM raised nothing."""
 
 
 def words_of(error: BaseException) -> str:
