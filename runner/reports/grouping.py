@@ -33,8 +33,9 @@ class Group:
     """One for each line: it moves from release to release."""
     unjudged: tuple[str, ...] = ()
     """The cases that ended at it and judged nothing else, in at least one cell."""
+    times_told: int = 0
     times_unjudged: int = 0
-    """In all cells together."""
+    """How many cases tell it, and how many ended at it and judged nothing else, in all cells together."""
 
     @property
     def expected(self) -> bool:
@@ -70,9 +71,9 @@ class _Places:
     def of(self, one: Finding) -> Key:
         if not one.cause:
             return ()
-        release, *said = key = self._said(one, one.cause)
+        key = self._said(one, one.cause)
         known = (one.verdict if one.expected else None, one.result.known)
-        return *known, *said, self._lines[key].index(one.cause.line)
+        return *known, *key[1:], self._lines[key].index(one.cause.line)
 
     def _said(self, one: Finding, cause: Cause) -> Key:
         words = alike(cause.words)
@@ -111,6 +112,7 @@ def _group(found: list[Finding]) -> Group:
         ),
         causes=tuple({(c.file, c.line): c for one in (*reversed(found), example) if (c := one.cause)}.values())[::-1],
         unjudged=tuple(unjudged),
+        times_told=sum(bool(one.case) for one in found),
         times_unjudged=sum(len(one.also) for one in found),
     )
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from runner.model import CellResult, Fault, Verdict
 from runner.outcome import VERDICT_ORDER
-from runner.reports import heatmap, patterns, summary
+from runner.reports import behind, heatmap, patterns, summary
 from runner.reports.fields import Field, fields, headline
 from runner.reports.grouping import Group, groups
 from runner.reports.text import count, one_line
@@ -55,6 +55,8 @@ def show(
     for line in summary.expired_lines(results):
         console.print(Text(line, style="bold red"), soft_wrap=True)
     console.print(Text(summary.totals_line(results), style="bold"))
+    if hidden := behind.line(results):
+        console.print(Text(hidden), soft_wrap=True)
     if where:
         console.print(Text(f"results in {one_line(where)}"), soft_wrap=True)
     console.print(Text(summary.exit_line(exit_code), style="bold green" if exit_code == 0 else "bold red"))

@@ -10,10 +10,12 @@ The format, read by `js/data.js` (indexes count from 0):
 - `texts`: each a string, or `[before, after]` where the cell's own id stands between the two
 - `batches`: `[requests, runs]`, a run is `[query_len, seq_len, times]`; more requests than runs: the rest was left out
 - `overflows`: `[buffer text, required, allocated, how, batch]`
-- `stories`: lists of cases, each `[name text, state, message text, [overflow, ...]]`
+- `stories`: lists of cases, each `[name text, state, message text, [overflow, ...], raised text, 1 or 0]`: where in vLLM
+  it was raised, and 1 for a case that ended at what another one tells, and judged nothing else
 - `facts`: lists of `[name, value]` texts: an environment, or what vLLM resolved
 - `cells`: `[id, [value on each axis], verdict, state, evidence (-1: none), story, [ms of each case], [overflow, ...],
-  reason, repro, known, environment, resolved, ms, [rerun state, ...], ended_at]`
+  reason, repro, known, environment, resolved, ms, [rerun state, ...], ended_at, expected, behind]`; `behind` says what
+  else was judged where an issue is known
 """
 
 import json
@@ -25,7 +27,9 @@ from typing import Any
 
 from runner.axes import COUNTS, PRODUCTS, AxisValues, in_id, label
 from runner.model import Batch, CaseResult, CellResult, Evidence, How, Overflow, State, Verdict
-from runner.reports import heatmap
+from runner.reports import behind, heatmap
+from runner.reports.fields import raised
+from runner.reports.findings import findings
 from runner.reports.summary import NOT_OBTAINED
 from runner.reports.text import one_line, plain
 
@@ -138,15 +142,19 @@ class _Packer:
             _ms(row.duration_s),
             [STATES.index(state) for state in row.reruns],
             self._text(row.ended_at, row.id),
+            self._text(row.expected, row.id),
+            self._text(str(behind.of(row) or ""), row.id),
         ]
 
     def _story(self, row: CellResult) -> int:
-        cases = tuple(self._case(case, row.id) for case in row.cases)
+        unjudged = {name for finding in findings(row) for name in finding.also}
+        cases = tuple((*self._case(case, row.id), int(case.name in unjudged)) for case in row.cases)
         return self._stories.number(cases, lambda: cases)
 
-    def _case(self, case: CaseResult, id_: str) -> tuple[int, int, int, tuple[int, ...]]:
+    def _case(self, case: CaseResult, id_: str) -> tuple[int, int, int, tuple[int, ...], int]:
         overflows = tuple(self._overflow(found) for found in case.overflow)
-        return self._text(case.name, id_), STATES.index(case.state), self._text(case.message, id_), overflows
+        texts = [self._text(text, id_) for text in (case.name, case.message, raised(case.cause) if case.cause else "")]
+        return texts[0], STATES.index(case.state), texts[1], overflows, texts[2]
 
     def _overflow(self, found: Overflow) -> int:
         batch = self._batches.number(found.batch, lambda: _runs(found.batch))
