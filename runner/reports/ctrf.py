@@ -81,7 +81,7 @@ def _test(result: CellResult) -> dict[str, Any]:
         found |= {"start": stop - duration, "stop": stop}
     if result.verdict is not Verdict.PASS:
         found |= {
-            "message": f"{one_line(junit.message(result), junit.LINE_LIMIT)} ({result.evidence})",
+            "message": f"{junit.message(result)} ({result.evidence})",
             "trace": junit.details(result),
         }
     if result.reruns:

@@ -17,7 +17,6 @@ from runner.reports.findings import findings
 from runner.reports.text import finite, one_line, plain
 
 MESSAGE_LIMIT = 4000
-LINE_LIMIT = 600
 
 
 def render(results: Sequence[CellResult], *, name: str = "attnmatrix") -> str:
@@ -42,7 +41,7 @@ def _case(result: CellResult) -> TestCase:
     backend, arch = (one_line(str(result.axes.get(axis, "none"))) for axis in ("backend", "arch"))
     case = TestCase(one_line(result.id), f"{backend}.{arch}", round(finite(result.duration_s), 3))
     case.system_out = "\n".join(f"{one_line(key)}: {one_line(value)}" for key, value in _properties(result).items())
-    said = f"{one_line(message(result), LINE_LIMIT)} ({result.evidence})"
+    said = f"{message(result)} ({result.evidence})"
     match result.verdict.fault:
         case Fault.PRODUCT:
             outcome: Failure | Error | Skipped = Failure(said, result.verdict.value)
@@ -59,16 +58,16 @@ def _case(result: CellResult) -> TestCase:
 
 
 def message(result: CellResult) -> str:
-    """Why a cell has its verdict: what is known and what that hides, or the reason and where in vLLM it was raised."""
+    """Why a cell has its verdict, on one line: what is known and what it hides, or the reason and where it arose."""
     if result.verdict in {Verdict.XFAIL, Verdict.FLAKY}:
         known = "known" if result.verdict is Verdict.XFAIL else "known to come and go"
         hidden = behind.of(result)
-        return f"{known}, {result.state}: {result.known}" + (f"; {hidden}" if hidden else "")
-    said = result.reason or result.verdict.value
+        return f"{known}, {result.state}: {one_line(result.known)}" + (f"; {hidden}" if hidden else "")
+    said = one_line(result.reason) or result.verdict.value
     if result.expected:
-        return f"{said} (expected: {result.expected})"
+        return f"{said} (expected: {one_line(result.expected)})"
     cause = next((one.cause for one in findings(result) if one.state is result.state and one.cause), None)
-    return f"{one_line(said)}; raised {raised(cause)}" if cause else said
+    return f"{said}; raised {raised(cause)}" if cause else said
 
 
 def _properties(result: CellResult) -> dict[str, str]:

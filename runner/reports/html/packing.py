@@ -10,8 +10,8 @@ The format, read by `js/data.js` (indexes count from 0):
 - `texts`: each a string, or `[before, after]` where the cell's own id stands between the two
 - `batches`: `[requests, runs]`, a run is `[query_len, seq_len, times]`; more requests than runs: the rest was left out
 - `overflows`: `[buffer text, required, allocated, how, batch]`
-- `stories`: lists of cases, each `[name text, state, message text, [overflow, ...], raised text, 1 or 0]`: where in vLLM
-  it was raised, and 1 for a case that ended at what another one tells, and judged nothing else
+- `stories`: lists of cases, each `[name text, state, message text, [overflow, ...], raised text, after]`; `after` is 1
+  for a case that ended at what another one tells and judged nothing else, and 0 for others
 - `facts`: lists of `[name, value]` texts: an environment, or what vLLM resolved
 - `cells`: `[id, [value on each axis], verdict, state, evidence (-1: none), story, [ms of each case], [overflow, ...],
   reason, repro, known, environment, resolved, ms, [rerun state, ...], ended_at, expected, behind]`; `behind` says what
