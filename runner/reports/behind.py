@@ -10,8 +10,8 @@ from runner.reports.grouping import Group
 from runner.reports.text import count, one_line
 
 COLOURED = (Verdict.XFAIL, Verdict.FLAKY)
-MOST_NAMES = 12
-"""Names of cases in one sentence; more are counted."""
+MOST_NAMES = 6
+"""Names of cases in one sentence about a group; of a cell, twice as many. More are counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class Behind:
         said = [f"the known issue explains {len(self.explained):,} of {count(self.cases, 'case')}"]
         said += [f"{number:,} {_word(state)}" for state, number in self.others.items()]
         if self.unjudged:
-            said.append(f"{len(self.unjudged):,} could not judge: {names(self.unjudged)}")
+            said.append(f"{len(self.unjudged):,} could not judge: {names(self.unjudged, 2 * MOST_NAMES)}")
         return "; ".join(said)
 
 
@@ -88,9 +88,10 @@ def line(results: Sequence[CellResult]) -> str:
     return "; ".join(said)
 
 
-def names(cases: Sequence[str]) -> str:
-    more = len(cases) - MOST_NAMES
-    shown = ", ".join(one_line(case, 120) for case in cases[:MOST_NAMES])
+def names(cases: Sequence[str], most: int = MOST_NAMES) -> str:
+    """`test_a, test_b, and 3 more`."""
+    more = len(cases) - most
+    shown = ", ".join(one_line(case, 120) for case in cases[:most])
     return shown + (f", and {more:,} more" if more > 0 else "")
 
 

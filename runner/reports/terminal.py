@@ -102,7 +102,7 @@ def _groups(console: Console, chosen: Sequence[Group], axes: patterns.Domain, *,
     console.print(Text(f"{count(len(chosen), 'group')} {name}", style="bold"))
     console.print()
     for group in chosen[:limit]:
-        console.print(Text(headline(group), style=STYLES[group.verdict]))
+        _hanging(console, Text(), headline(group), STYLES[group.verdict])
         for field in fields(group, axes, brief=expected):
             show_field(console, field)
         console.print()
@@ -120,9 +120,9 @@ def show_field(console: Console, field: Field) -> None:
         _hanging(console, Text(f"  {field.name if number == 0 else '':<9} ", style="dim"), line)
 
 
-def _hanging(console: Console, head: Text, text: str) -> None:
+def _hanging(console: Console, head: Text, text: str, style: str = "") -> None:
     """The text wrapped beside its head, and nothing behind it."""
-    for line in Text(text).wrap(console, max(20, console.width - head.cell_len)):
+    for line in Text(text, style).wrap(console, max(20, console.width - head.cell_len)):
         line.rstrip()
         console.print(head + line, no_wrap=True, crop=False)
         head = Text(" " * head.cell_len)
