@@ -117,7 +117,8 @@ def show_field(console: Console, field: Field) -> None:
         console.print(Text.assemble((f"  {field.name:<9} ", "dim"), field.lines[0]), soft_wrap=True)
         return
     for number, line in enumerate(field.lines):
-        _hanging(console, Text(f"  {field.name if number == 0 else '':<9} ", style="dim"), line)
+        # The style is of the name alone: one of the whole text would go on to what is added to it.
+        _hanging(console, Text.assemble((f"  {field.name if number == 0 else '':<9} ", "dim")), line)
 
 
 def _hanging(console: Console, head: Text, text: str, style: str = "") -> None:
