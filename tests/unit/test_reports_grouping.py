@@ -269,6 +269,42 @@ def test_a_refusal_that_nobody_expects_is_a_finding_with_its_reason_and_cause():
     assert [len(group.cells) for group in groups(bare)] == [1, 1], "told apart by their words"
 
 
+BAD = [state for state in State if state.bad and state is not State.NOT_RUN]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from(BAD), st.integers(0, 2), st.booleans()), min_size=1, max_size=6),
+            st.sampled_from(["0.31.0", "0.32.0"]),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_no_bad_case_is_lost_and_known_ones_never_mix_with_others(drawn):
+    rows = []
+    for number, (cases, vllm, known) in enumerate(drawn):
+        made = [
+            replace(
+                failed(f"test_{n}", state=state, line=line, words=f"{line} of {n}"),
+                overflow=(overflow(buffer=f"buffer_{line}"),) if state is State.OVERFLOW else (),
+                cause=cause(f"{line} of {n}", line) if has else None,
+            )
+            for n, (state, line, has) in enumerate(cases)
+        ]
+        worst = min((case.state for case in made), key=list(State).index)
+        row = cell(worst, *made, axes={"vllm": vllm, "spec_k": number})
+        rows.append(replace(row, verdict=Verdict.XFAIL, known=ISSUE) if known else row)
+    found = groups(rows)
+    for row in rows:
+        mine = [group for group in found if row in group.cells]
+        assert {case.name for case in row.cases} <= {name for group in mine for name in group.cases}
+        assert all(group.expected == (row.verdict is Verdict.XFAIL) for group in mine)
+    assert sum(group.times_told + group.times_unjudged for group in found) >= sum(len(row.cases) for row in rows)
+
+
 def test_a_cell_whose_trouble_no_case_tells_speaks_for_itself():
     row = cell(State.INFRA, CaseResult(name="test_a", state=State.PASS), reason="the daemon went away")
     (finding,) = findings(row)
