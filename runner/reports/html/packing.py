@@ -6,7 +6,8 @@ sets text.
 The format, read by `js/data.js` (indexes count from 0):
 
 - `names`: the verdicts, states, evidences and hows, in an order of ours
-- `axes`: for each axis its `name`, `values`, `labels`, whether it `counts` (can be compared with <) and `shows`
+- `axes`: for each axis its `name`, `values`, `labels`, whether it `counts` (can be compared with <), is of
+  `releases` (which can be, too) and `shows`
 - `texts`: each a string, or `[before, after]` where the cell's own id stands between the two
 - `batches`: `[requests, runs]`, a run is `[query_len, seq_len, times]`; more requests than runs: the rest was left out
 - `overflows`: `[buffer text, required, allocated, how, batch]`
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from runner.axes import COUNTS, PRODUCTS, AxisValues, in_id, label
+from runner.axes import COUNTS, PRODUCTS, RELEASES, AxisValues, in_id, label
 from runner.model import Batch, CaseResult, CellResult, Evidence, How, Overflow, State, Verdict
 from runner.reports import behind, heatmap
 from runner.reports.fields import raised
@@ -83,6 +84,7 @@ def _head(axes: AxisValues) -> dict[str, Any]:
                 "values": [value if isinstance(value, int) else one_line(value, 60) for value in values],
                 "labels": [one_line(label(axis, value), 60) for value in values],
                 "counts": axis in COUNTS,
+                "releases": axis == RELEASES,
                 "shows": len(values) > 1 or in_id(axis, values[0]),
             }
             for axis, values in axes.items()
