@@ -7,7 +7,7 @@ from pathlib import PurePath
 from runner.candidates import recorded
 from runner.model import Candidate, CandidateKind, CellResult
 from runner.outcome import totals
-from runner.reports import heatmap, patterns, summary
+from runner.reports import behind, heatmap, patterns, summary
 from runner.reports.fields import Field, fields, headline
 from runner.reports.grouping import Group, groups
 from runner.reports.text import count, one_line, plain, public
@@ -30,7 +30,7 @@ def render(results: Sequence[CellResult], *, exit_code: int, title: str = "", li
     left = max(0, groups_limit - len(unexpected_text.encode()))
     sections = [
         f"# Attention matrix{': ' + code(title) if title else ''}\n\n**{summary.exit_line(exit_code)}**\n",
-        _totals(results) + "".join(f"\n{line}\n" for line in summary.evidence_lines(results)),
+        _totals(results) + "".join(f"\n{line}\n" for line in _notes(results)),
         f"{hint}\n" if (hint := summary.known_line(results)) else "",
         _candidates(results) + "".join(f"- {code(line, 1000)}\n" for line in summary.expired_lines(results)),
         unexpected_text,
@@ -69,6 +69,11 @@ def link(text: str) -> str:
     if words and all(re.fullmatch(r"https?://[\w.:-]+(/[\w./~%?=&#+-]*)?", word, re.ASCII) for word in words):
         return " ".join(f"<{word}>" for word in words)
     return code(text)
+
+
+def _notes(results: Sequence[CellResult]) -> list[str]:
+    hidden = behind.line(results)
+    return [*([hidden] if hidden else []), *summary.evidence_lines(results)]
 
 
 def _totals(results: Sequence[CellResult]) -> str:

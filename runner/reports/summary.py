@@ -64,14 +64,18 @@ def reasons(results: Sequence[CellResult], *, limit: int = 6) -> list[Reason]:
     """The reasons of refused, unsupported and skipped cells, most frequent first; the rest of each as one line."""
     lines: list[Reason] = []
     for verdict in EXPLAINED:
-        texts = Counter(
-            one_line(result.reason) or "no reason given" for result in results if result.verdict is verdict
-        ).most_common()
+        texts = Counter(_why(result) for result in results if result.verdict is verdict).most_common()
         lines += [Reason(verdict=verdict, cells=n, text=text) for text, n in texts[:limit]]
         if rest := texts[limit:]:
             text = f"{count(len(rest), 'other reason')}, see results.json"
             lines.append(Reason(verdict=verdict, cells=sum(n for _, n in rest), text=text))
     return lines
+
+
+def _why(result: CellResult) -> str:
+    """The reason of a cell that was not judged, and why the matrix expects it."""
+    expected = f" (expected: {one_line(result.expected)})" if result.expected else ""
+    return (one_line(result.reason) or "no reason given") + expected
 
 
 def expired_lines(results: Sequence[CellResult], *, limit: int = 10) -> list[str]:

@@ -33,6 +33,17 @@ ENOUGH = """\
 FILTERS = ["--filter", "flashinfer,solo,c64,k0,sm80"]
 
 
+FEW = """\
+--- a/vllm/v1/attention/backends/utils.py
++++ b/vllm/v1/attention/backends/utils.py
+@@ -521,2 +521,4 @@
+     q_seqlens = query_start_loc_np[1:] - query_start_loc_np[:-1]
++    if len(q_seqlens) > 2:
++        raise AssertionError(f"no room for {len(q_seqlens)} requests of {q_seqlens.tolist()[:5]}")
+     actual_batch_size = seq_lens_np.shape[0]
+"""
+
+
 def runner(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "runner", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
@@ -76,6 +87,27 @@ def test_one_row_less_is_caught_and_no_known_issue_hides_it(tmp_path: Path) -> N
         assert {(o["buffer"], o["required"], o["allocated"]) for o in row["overflow"]} == {
             ("paged_kv_indptr", 564, 563)
         }
+
+
+def test_an_assertion_that_all_backends_meet_is_one_group_that_names_its_line(tmp_path: Path) -> None:
+    """It was 42 groups: one for each case that met it, and that for each backend."""
+    (tmp_path / "few.patch").write_text(FEW)
+    chosen = ["--filter", "flashinfer,flash_attn,triton_attn", "--filter", "small", "--filter", "c64,k0,sm90,hybrid=on"]
+    candidate = ["--candidate", f"few={tmp_path / 'few.patch'}@0.32.0"]
+    done = runner("--engine", "local", "--out", str(tmp_path / "run"), *candidate, *chosen)
+    assert done.returncode == 1, done.stderr
+    causes = {
+        (case["cause"]["file"], case["cause"]["line"], case["cause"]["function"])
+        for row in results(tmp_path / "run")
+        for case in row["cases"]
+        if case["cause"] and case["cause"]["exception"] == "AssertionError"
+    }
+    assert causes == {("vllm/v1/attention/backends/utils.py", 523, "make_local_attention_virtual_batches")}
+    heads = [line for line in done.stdout.splitlines() if line.startswith(("fail", "overflow"))]
+    assert [line for line in heads if line.startswith("fail")] == [
+        "fail at utils.py:523 · flashinfer, flash_attn, triton_attn · 3 cells · emulated"
+    ]
+    assert heads[0].startswith("overflow raised in paged_kv_indptr · flashinfer · 1 cell")
 
 
 def test_its_repro_line_shows_it_again(fixed: tuple[int, Path]) -> None:
