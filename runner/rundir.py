@@ -71,19 +71,29 @@ def asked(path: Path) -> Asked:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold a run directory alone; UsageError says who has it. The kernel frees it when its holder dies."""
+    """Hold a run directory alone; UsageError says who has it. The kernel frees it when its holder dies.
+
+    MachineError where the directory cannot be written.
+    """
     lock, holder = FileLock(path / LOCK), path / HOLDER
     try:
         lock.acquire(timeout=0)
+        holder.write_text(f"process {os.getpid()} on {socket.gethostname()} (since {datetime.now(UTC):%H:%M:%S} UTC)\n")
     except Timeout:
         with contextlib.suppress(OSError):
             raise UsageError(f"{path}: {holder.read_text().strip()} is at this run: wait for it, or end it") from None
         raise UsageError(f"{path}: another process is at this run: wait for it, or end it") from None
+    except OSError as error:
+        lock.release()
+        raise MachineError(
+            f"{path}: cannot be written ({error.strerror}): a run needs room and rights there; `runner report {path}` "
+            "shows a run that can only be read, and a copy of it can be gone on with"
+        ) from None
     try:
-        holder.write_text(f"process {os.getpid()} on {socket.gethostname()} (since {datetime.now(UTC):%H:%M:%S} UTC)\n")
         yield
     finally:
-        holder.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            holder.unlink(missing_ok=True)
         lock.release()
 
 

@@ -80,11 +80,15 @@ def kept_plan(where: Path) -> tuple[tuple[Job, Plan], ...]:
     path = where / JOBS_FILE
     try:
         jobs = JOBS.validate_json(path.read_bytes())
-        return tuple((job, planning.from_json((where / f"{job.name}.json").read_bytes())) for job in jobs)
+        return tuple(
+            (job, planning.from_json((where / f"{job.name}.json").read_bytes(), name=str(where / f"{job.name}.json")))
+            for job in jobs
+        )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}): `runner ci plan --out DIR` writes it") from None
     except ValidationError:
         raise UsageError(f"{path}: is no plan of jobs") from None
+    return tuple((job, planning.read(where / f"{job.name}.json")) for job in jobs)
 
 
 def gather(
