@@ -150,8 +150,10 @@ def _run(folder: Path, id_: str, request: Request, chart: Matrix, asked: Mapping
         id=id_,
         folder=f"{RUNS}/{folder.name}",
         rows={
-            row.id: expectations.apply(row, chart.known, today=today)
-            for row in rows
+            row.id: row
+            for row in expectations.judged(
+                rows, known=chart.known, expect=chart.expect, releases=chart.axes["vllm"], today=today
+            )
             if row.axes.get("vllm") == request.vllm
         },
         digest=hashlib.sha256(data).hexdigest(),
