@@ -1,6 +1,5 @@
 """Trouble that a cell itself brings about, without walls around its worker: it is the cell's, and nobody else's."""
 
-import json
 import os
 import re
 import signal
@@ -70,9 +69,10 @@ def needs(version: int) -> None:
 def test_a_cell_and_its_strays_cannot_speak_on_the_pipes_of_other_processes(bench: Bench) -> None:
     """Not on those of its worker, of the runner, or of another worker and its cell; as root, too."""
     needs(1)
-    outcomes = bench.run(
-        order(*(cell(do, number=n) for n, do in enumerate(["sleep_a_second", "reach_other_processes"]))), jobs=2
-    )
+    flag = Path(f"/tmp/attnmatrix-reached-{os.getpid()}")
+    flag.unlink(missing_ok=True)
+    outcomes = bench.run(order(cell("wait_to_be_reached"), cell("reach_another_cell")), jobs=2, timeout_s=90.0)
+    flag.unlink(missing_ok=True)
     said = bench.log(outcomes[1])
     assert all(passed(outcome) for outcome in outcomes), said
     assert int(re.findall(r"others: (\d+)", said)[0]) >= 4, "the runner, two workers, another cell"

@@ -136,9 +136,9 @@ def result_pipe():
     """The file through which this process reports to its worker: a pipe to write to, and not its output."""
     for number in range(3, 64):
         with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{number}").startswith("pipe:"):
-                if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
-                    return number
+            writes = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+            if writes and str(Path(f"/proc/self/fd/{number}").readlink()).startswith("pipe:"):
+                return number
     raise AssertionError("there is no pipe to the worker")
 
 
@@ -152,16 +152,20 @@ def report_this(**wrong):
     write_into_the_result_pipe(json.dumps({"case": case | wrong}))
 
 
+def report_as_text(key, value):
+    write_into_the_result_pipe('{"case": {"name": "test_deed", "state": "pass", "' + key + '": ' + value + "}}")
+
+
 def nested(depth):
     return "[" * depth + "]" * depth
 
 
 def report_nested_brackets():
-    write_into_the_result_pipe('{"case": {"name": "test_deed", "state": "pass", "resolved": %s}}' % nested(100_000))
+    report_as_text("resolved", nested(100_000))
 
 
 def report_some_nested_brackets():
-    write_into_the_result_pipe('{"case": {"name": "test_deed", "state": "pass", "resolved": {"x": %s}}}' % nested(150))
+    report_as_text("resolved", '{"x": ' + nested(150) + "}")
 
 
 def report_an_unknown_state():
@@ -178,9 +182,7 @@ def report_a_duration_that_is_no_number():
 
 def report_numbers_that_swell():
     """Each is longer when it is written again."""
-    write_into_the_result_pipe(
-        '{"case": {"name": "test_deed", "state": "pass", "x": [%s]}}' % ("1e15," * 700_000 + "1")
-    )
+    report_as_text("x", "[" + "1e15," * 700_000 + "1]")
 
 
 def report_a_thousand_overflows():
@@ -217,7 +219,7 @@ def dig_deep():
     """A folder in a folder, further down than Python's own stack."""
     os.chdir(os.environ["TMPDIR"])
     for _ in range(3000):
-        os.mkdir("down")
+        Path("down").mkdir()
         os.chdir("down")
     os.chdir("/")
 
@@ -251,6 +253,25 @@ def reach(others):
             os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR))
         with reached(f"process {pid} by a signal"):
             os.kill(pid, 0)
+
+
+def flag(runner):
+    return Path(f"/tmp/attnmatrix-reached-{runner}")
+
+
+def wait_to_be_reached():
+    until = time.monotonic() + 60
+    while not flag(parent(os.getppid())).exists() and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def reach_another_cell():
+    """As below, once there are another worker and its cell."""
+    runner, until = parent(os.getppid()), time.monotonic() + 60
+    while len(descendants(runner)) < 4 and time.monotonic() < until:
+        time.sleep(0.1)
+    reach_other_processes()
+    flag(runner).touch()
 
 
 def reach_other_processes():
