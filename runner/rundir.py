@@ -26,6 +26,10 @@ class Asked:
 
     run_id: str
     options: RunOptions
+    workflow: int = 0
+    """The id of the workflow run of GitHub Actions that it is part of; 0 outside of one."""
+    attempt: int = 0
+    """Which attempt at that it is, from 1."""
 
 
 _ASKED = TypeAdapter(Asked)
@@ -55,8 +59,17 @@ def create(out: Path | None) -> RunDirectory:
 
 
 def keep(run: RunDirectory, options: RunOptions) -> None:
-    """Write what was asked for into the run directory."""
-    (run.path / ASKED).write_bytes(_ASKED.dump_json(Asked(run_id=run.run_id, options=options), indent=1) + b"\n")
+    """Write what was asked for into the run directory, and the workflow run that this is part of."""
+    workflow, attempt = here()
+    asked = Asked(run_id=run.run_id, options=options, workflow=workflow, attempt=attempt)
+    (run.path / ASKED).write_bytes(_ASKED.dump_json(asked, indent=1) + b"\n")
+
+
+def here() -> tuple[int, int]:
+    """The workflow run of GitHub Actions that this process is part of, and the attempt at it; zeros outside of one."""
+    said = (os.environ.get(name, "") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
+    workflow, attempt = (int(text) if text.isascii() and text.isdecimal() else 0 for text in said)
+    return workflow, attempt
 
 
 def asked(path: Path) -> Asked:
