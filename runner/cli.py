@@ -1,5 +1,6 @@
 """The commands; each is a few steps, and every fatal error becomes a message and an exit code in `main`."""
 
+import errno
 import json
 import sys
 import traceback
@@ -40,6 +41,9 @@ _EXIT_CODES = """[bold]Exit codes[/bold]
   4  stopped early, can be resumed
   5  nothing selected
 130  interrupted"""
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""What a disk says wherever something is written: full, over quota, read-only."""
 
 app = typer.Typer(
     name="runner",
@@ -300,8 +304,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which means trouble with the product
-        traceback.print_exc()
-        print("This is a mistake of the runner itself: please report it with the lines above.", file=sys.stderr)
+    except OSError as error:
+        if error.errno not in _DISK:
+            return _mistake()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{where}{error.strerror}: free some space, or work where you may write", file=sys.stderr)
         return 3
+    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which means trouble with the product
+        return _mistake()
     return 0
+
+
+def _mistake() -> int:
+    traceback.print_exc()
+    print("This is a mistake of the runner itself: please report it with the lines above.", file=sys.stderr)
+    return 3

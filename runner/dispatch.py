@@ -15,7 +15,16 @@ from datetime import UTC, datetime
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from runner import outcome
-from runner.engines.base import CannotStart, Engine, EngineError, EngineGone, NotNow, WorkerHandle, WorkerLost
+from runner.engines.base import (
+    CannotStart,
+    Engine,
+    EngineError,
+    EngineGone,
+    NotNow,
+    WorkerDied,
+    WorkerHandle,
+    WorkerLost,
+)
 from runner.logs import CellLog, LogStore
 from runner.messages import Broken, Case, Done, Log, Message, ProtocolError, Ready
 from runner.model import (
@@ -240,6 +249,7 @@ class Slot:
         self.serves: tuple[str, str, str] | None = None  # what `Order.worker` says of it
         self.worker: WorkerHandle | None = None
         self.facts = NO_FACTS
+        self.guarded = True  # whether a cell cannot end the worker
         self.busy = False  # with a cell, which a first Ctrl-C lets finish; imports are not worth finishing
 
     def work(self) -> None:
@@ -278,8 +288,12 @@ class Slot:
         return replace(first, reruns=tuple(states))
 
     def attempt(self, task: Task, attempts_before: int = 0) -> CellOutcome:
-        """A cell whose worker is lost is tried once more on a fresh one: it may not have been the cell's doing."""
+        """A cell whose worker is lost is tried once more on a fresh one: it may not have been the cell's doing.
+
+        It was where a worker died each time, and a cell can bring that about here.
+        """
         reasons: list[str] = []
+        by_the_cell = True
         place = ""
         for attempt in range(attempts_before + 1, attempts_before + ATTEMPTS + 1):
             worker = self.worker or self.start(task)
@@ -294,6 +308,7 @@ class Slot:
             except (WorkerLost, ProtocolError, EngineGone) as error:
                 reason = self.lost(worker, error)
                 reasons.append(reason)
+                by_the_cell &= not self.guarded and isinstance(error, WorkerDied | ProtocolError)
                 log.write(f"[attnmatrix: the worker was lost: {reason}]\n")
                 place = log.place
             finally:
@@ -303,7 +318,8 @@ class Slot:
         return CellOutcome(
             cell=task.cell,
             evidence=task.order.evidence,
-            infra=f"lost {ATTEMPTS} workers during this cell: {reason}",
+            death=Death(worker=reason) if by_the_cell else None,
+            infra="" if by_the_cell else f"lost {ATTEMPTS} workers during this cell: {reason}",
             log=place,
             environment=self.facts,
             attempts=ATTEMPTS,
@@ -395,6 +411,7 @@ class Slot:
                             f"the environment for vllm {order.environment} holds vllm {held}: its results would carry "
                             "the wrong name; correct the lock or the image"
                         )
+                    self.guarded = message.guarded
                     self.facts = {**NO_FACTS, **versions, **self.shared.facts_of(order), **worker.facts}
                     self.shared.emit(
                         WorkerReady(

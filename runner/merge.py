@@ -109,7 +109,7 @@ def read(run: Path) -> Part:
         asked=asked,
         chart=matrix.load(run / session.MATRIX_COPY),
         candidates=candidates.kept(run),
-        planned=planning.from_json((run / session.PLAN).read_bytes()).planned,
+        planned=planning.read(run / session.PLAN).planned,
         outcomes=outcomes,
         finished=bool(events) and isinstance(events[-1], RunFinished),
         sources=_read_sources(run) or ((asked.run_id, machines),),

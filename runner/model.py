@@ -273,6 +273,8 @@ class Death:
     silent_for_s: float = 0.0
     """How long it had said nothing, where that is why it was killed."""
     out_of_memory: bool = False
+    worker: str = ""
+    """How the workers ended that were given the cell, where it can end a worker and did so each time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from runner import candidates, expectations, outcome
-from runner.axes import NEUTRAL
+from runner.axes import NEUTRAL, lacking
 from runner.errors import MachineError, UsageError
 from runner.matrix import Expectation, KnownIssue
 from runner.model import (
@@ -131,11 +131,15 @@ def read(run: Path) -> tuple[CellResult, ...]:
 def parse(data: bytes, name: str) -> tuple[CellResult, ...]:
     """The results that a file of this name holds; UsageError where it holds something else."""
     try:
-        return tuple(_with_all_axes(row) for row in _ROWS.validate_json(data))
+        rows = _ROWS.validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise UsageError(f"{name}: not the results of a run: {where}: {first['msg']}") from None
+    for number, row in enumerate(rows):
+        if axis := lacking(row.axes):
+            raise UsageError(f"{name}: not the results of a run: {number}.axes: there is no axis {axis}")
+    return tuple(_with_all_axes(row) for row in rows)
 
 
 def _with_all_axes(row: CellResult) -> CellResult:

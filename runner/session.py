@@ -24,6 +24,7 @@ from runner import (
 from runner import plan as planning
 from runner.engines.base import Engine
 from runner.environments import fitting
+from runner.errors import MachineError
 from runner.history import index
 from runner.logs import LogStore
 from runner.machine import choose, default_jobs, facts_of, open_engine, planned
@@ -93,7 +94,7 @@ def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int,
     display = progress.make(consoles.make(sys.stderr), verbosity=verbosity)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = replace(planning.from_json((run_directory / PLAN).read_bytes()), seed=options.seed)
+    plan = replace(planning.read(run_directory / PLAN), seed=options.seed)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
     directory = rundir.RunDirectory(asked.run_id, run_directory)
     return _carry_out(_Run(options, chart, on, plan, directory, display, judge, _show))
@@ -129,7 +130,7 @@ def _carry_out(run: _Run) -> int:
             for left_over in engine.sweep():
                 run.display.note(f"removed what a dead run left: {left_over}")
             _dispatch(run, left, engine, stop, _Watch(run, left))
-        rows = run.judge(run.plan.planned, _last(path).values())
+        rows = run.judge(run.plan.planned, _last(path, tell=_nothing).values())  # what is damaged was told
         code = outcome.exit_code(
             (row.verdict for row in rows),
             interrupted=stop.requested and not stop.late,
@@ -150,11 +151,15 @@ def _kept_matrix(run_directory: Path) -> matrix.Matrix:
     return candidates.join(chart, candidates.kept(run_directory))
 
 
-def _last(path: Path) -> dict[str, CellOutcome]:
+def _nothing(_: str) -> None:
+    pass
+
+
+def _last(path: Path, tell: Callable[[str], None] = output.note) -> dict[str, CellOutcome]:
     """The last outcome of each cell that the journal of a run has, by its id."""
     if not (path / EVENTS).exists():
         return {}
-    found = journal.read(path / EVENTS)
+    found = journal.read(path / EVENTS, tell)
     return {event.outcome.cell.id: event.outcome for event in found if isinstance(event, CellFinished)}
 
 
@@ -163,7 +168,10 @@ def report(run_directory: Path, *, json: bool) -> int:
     rows = read_run(run_directory)
     code = outcome.exit_code((row.verdict for row in rows), lacking=_lacking(run_directory, rows))
     if run_directory.is_dir():
-        files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
+        try:
+            files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
+        except MachineError as error:  # it can be shown all the same
+            output.note(f"the reports were not written anew: {error}")
     _show(rows, code, run_directory, as_json=json)
     return code
 
@@ -191,7 +199,7 @@ def read_run(run_directory: Path) -> Sequence[CellResult]:
 
 def judged(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run made anew from its journal; the known issues count as of today."""
-    plan = planning.from_json((run_directory / PLAN).read_bytes())
+    plan = planning.read(run_directory / PLAN)
     asked = _asked(run_directory)
     judge = _judge(_kept_matrix(run_directory), asked.matrix, known=asked.known, seed=asked.seed)
     return judge(plan.planned, _last(run_directory).values())

@@ -28,7 +28,8 @@ ROOT = Path(".runner/envs")
 FORMAT = "2"  # raise it when the way of building changes, so that what an older runner built is not taken
 NEEDED_BYTES = 6_000_000_000
 NEEDED_BYTES_OVER = 1_500_000_000  # for an overlay: a CUDA wheel of vLLM, and the same unpacked
-NAMES = ("vllm-*", "base-*")
+SHARED = "base"
+NAMES = ("vllm-*", f"{SHARED}-*")
 STAMP = "stamp.json"
 
 
@@ -93,9 +94,10 @@ def whole(place: Path) -> LocalEnvironment | None:
         subprocess.run([found.python, "-I", "-S", "-c", ""], check=True, capture_output=True, timeout=30)
         # As lists, which is what JSON makes of pairs.
         as_built = stamp["extent"] == list(extent(place)) and place.name.endswith(found.digest)
+        as_built &= place.name.startswith(f"{SHARED}-") or isinstance(found.versions.get("vllm"), str)
         return found if as_built and (not found.over or whole(place.with_name(found.over))) else None
-    except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError):
-        return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, subprocess.SubprocessError):
+        return None  # a stamp that was changed may hold anything
 
 
 def extent(place: Path) -> tuple[int, int]:
@@ -159,7 +161,7 @@ def in_use(folder: Path) -> bool:
 
 def stem(release: str) -> str:
     """What a place is named after, before its digest."""
-    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', release)}" if release else "base"
+    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', release)}" if release else SHARED
 
 
 def _build(
@@ -203,8 +205,8 @@ def _check(recipe: Recipe, python: Path, log: Path, what: str, say: Say) -> dict
     output = steps.run([str(python), "-I", str(recipe.check), recipe.expected], log=log, what=what, say=say)
     try:
         versions = json.loads(output.strip().splitlines()[-1])
-        assert isinstance(versions, dict)
-    except (ValueError, IndexError, AssertionError) as error:
+        assert isinstance(versions["vllm"], str)
+    except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise steps.broken(what, output, log) from error
     return {str(name): str(version) for name, version in versions.items()}
 

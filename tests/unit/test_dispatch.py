@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from runner import dispatch
-from runner.engines.base import CannotStart, EngineGone, NotNow
+from runner import dispatch, outcome
+from runner.engines.base import CannotStart, EngineGone, NotNow, WorkerLost
 from runner.engines.fake import READY, Exit, FakeEngine, Silence, Step, passes
 from runner.errors import MachineError
 from runner.logs import LogStore
@@ -230,6 +230,39 @@ def test_a_cell_that_loses_two_workers_is_infra_and_the_rest_is_whole(bench: Ben
     assert outcomes["a"].log == "cells/a/attempt-2.log"
     assert not outcomes["b"].infra
     assert len(bench.engine.workers) == 3
+
+
+OPEN = Ready(environment=Versions(), import_s=0.0, guarded=False)
+"""Of a worker that a cell can end."""
+
+
+@pytest.mark.parametrize(
+    ("losses", "reason"),
+    [
+        ([Exit("killed by SIGKILL"), Exit("killed by SIGKILL")], "killed by SIGKILL"),
+        ([Exit("killed by SIGKILL"), ProtocolError("nonsense")], "killed by SIGKILL; then it sent nonsense"),
+    ],
+)
+def test_a_cell_that_can_end_its_workers_and_loses_two_has_crashed(
+    bench: Bench, losses: list[Step], reason: str
+) -> None:
+    bench.engine.openings = [[OPEN]] * 3
+    bench.engine.__post_init__()
+    left = iter(losses)
+    bench.engine.play = lambda cell, t: [next(left)] if cell == "a" else passes(cell, t)
+    outcomes = bench.run(order("a", "b"))
+    assert (outcomes["a"].death, outcomes["a"].infra) == (Death(worker=reason), "")
+    assert outcome.of(outcomes["a"]) == (State.CRASH, f"its worker died 2 times while this cell ran: {reason}")
+    assert not outcomes["b"].death
+
+
+def test_a_device_that_breaks_is_the_machines_also_where_a_cell_can_end_its_worker(bench: Bench) -> None:
+    bench.engine.openings = [[OPEN]] * 2
+    bench.engine.__post_init__()
+    bench.engine.play = lambda cell, t: [WorkerLost("the GPU is off the bus")]
+    found = bench.run(order("a"))["a"]
+    assert found.infra.startswith("lost 2 workers during this cell")
+    assert found.death is None
 
 
 def test_a_worker_that_does_not_keep_the_time_is_killed_and_the_cell_timed_out(bench: Bench) -> None:

@@ -160,6 +160,35 @@ def test_an_environment_is_built_once_then_reused_and_built_again_when_it_is_bro
     assert folders(root) == [again.python.parents[1].name], "the broken one is gone"
 
 
+def test_an_environment_whose_stamp_has_no_vllm_is_built_again(tiny: Recipe, root: Path) -> None:
+    built = venv.ensure_local(tiny, root=root, say=lambda _: None)
+    stamp = built.place / venv.STAMP
+    as_built = json.loads(stamp.read_text())
+    changes: list[dict[str, Any]] = [
+        {"versions": None},
+        {"versions": {"vllm": None}},
+        {"over": "../elsewhere"},
+        {"over": built.place.name},
+        {"release": "", "versions": {}},
+        {"versions": {"torch": "2.13.0"}},
+    ]
+    for change in changes:
+        assert venv.whole(built.place) == built
+        stamp.write_text(json.dumps(as_built | change))
+        assert venv.whole(built.place) is None, change
+        stamp.write_text(json.dumps(as_built))
+    stamp.write_text(json.dumps(as_built | changes[-1]))
+    again = venv.ensure_local(tiny, root=root, say=lambda _: None)
+    assert again.python != built.python
+    assert again.versions["vllm"] == "1.0"
+
+
+def test_an_environment_that_names_no_vllm_when_it_is_checked_is_never_seen(tiny: Recipe, root: Path) -> None:
+    tiny.check.write_text("print('{}')\n")
+    with pytest.raises(EnvironmentBroken):
+        venv.ensure_local(tiny, root=root, say=lambda _: None)
+
+
 def run_python(environment: venv.LocalEnvironment, code: str) -> str:
     command = [environment.python, "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -445,7 +474,7 @@ def test_cleaning_keeps_what_something_in_use_is_laid_over(tmp_path: Path) -> No
         (folder / "lib").mkdir(parents=True)
         (folder / "bin").mkdir()
         (folder / "bin/python").symlink_to(sys.executable)
-        stamp = {"digest": "aa", "release": "", "versions": {}, "over": over, "extent": [0, 0]}
+        stamp = {"digest": "aa", "release": "", "versions": {"vllm": "1.0"}, "over": over, "extent": [0, 0]}
         (folder / venv.STAMP).write_text(json.dumps(stamp))
         (tmp_path / name).symlink_to(folder.name)
         return folder
