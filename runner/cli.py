@@ -12,6 +12,7 @@ import typer
 from runner import listing, matrix, output, select
 from runner import plan as planning
 from runner.commands import arguments, bisect, ci, compare, history, known, signoff
+from runner.commands.schemas import SchemaOf
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -178,9 +179,11 @@ def list_(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON schema of matrix.yaml, for editors."""
-    output.emit(json.dumps(matrix.json_schema(), indent=2))
+def schema(
+    of: Annotated[SchemaOf, typer.Argument(metavar="matrix|policy|waivers", help="Of which file.")] = SchemaOf.MATRIX,
+) -> None:
+    """Print the JSON schema of matrix.yaml, of a policy or of a file of waivers, for editors."""
+    output.emit(json.dumps(of.schema, indent=2))
 
 
 @app.command()

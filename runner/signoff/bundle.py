@@ -57,7 +57,7 @@ class Derived:
 def decide(folder: Path, *, at: datetime | None = None) -> tuple[Inputs, Judgement]:
     """The decision that follows from the inputs, as of another time if one is given."""
     found = inputs.read(folder / INPUTS, at=at)
-    return found, judge(found.policy, found.runs, found.request.at)
+    return found, judge(found.policy, found.runs, found.request.at, found.since)
 
 
 def derive(folder: Path) -> Derived:
