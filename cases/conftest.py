@@ -19,6 +19,7 @@ import pytest
 
 from cases import routes
 from cases.arch import CASE
+from cases.causes import cause_of
 from cases.cell import Cell, from_json
 from cases.releases import UnknownRelease
 from cases.verdicts import Overflowed, Refused, Substituted, Unavailable, words_of
@@ -174,7 +175,7 @@ _AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
 
 
 def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[str, Any]:
-    """State, message, overflows and what vLLM resolved, from what a case raised."""
+    """State, message, overflows, what vLLM resolved and where in vLLM it came from, from what a case raised."""
     state, overflows = "fail", []
     match error:
         case AssertionError():
@@ -208,7 +209,13 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
         case _ if HERE in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
     message = "" if error is None else words_of(error) if state in ("fail", "missing", "oom") else str(error)
-    return {"state": state, "message": message, "overflow": overflows, "resolved": properties.get("resolved", {})}
+    return {
+        "state": state,
+        "message": message,
+        "overflow": overflows,
+        "resolved": properties.get("resolved", {}),
+        "cause": cause_of(error) if state not in ("pass", "skipped") else None,
+    }
 
 
 def _cells_by_hand(config: pytest.Config) -> list[dict[str, Any]]:

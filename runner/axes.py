@@ -24,6 +24,8 @@ These values do not show in ids, so that an id says what is special about its ce
 AXES = ("vllm", "backend", "arch", "hybrid", "spec_k", "chunk", "load", *NEUTRAL)
 COUNTS = frozenset({"spec_k", "chunk"})
 """Axes whose values are whole numbers, which can be compared with < and >."""
+RELEASES = "vllm"
+"""The axis whose values are releases, which can be compared too: `<0.31` means every release before 0.31.0."""
 
 LABEL = r"^[a-z0-9_.]+$"
 """What a label may hold, so that an id is safe in a shell, a file name and the name of a CI job."""
@@ -55,6 +57,16 @@ PRODUCTS = {
 
 # 10.0, 10.0a and 12.0f as in FlashInfer's arch lists, sm_90 and sm90a as nvcc writes them.
 _CAPABILITY = re.compile(r"(?:sm_?)?(?P<major>\d{1,2})(?:\.|(?<=\d))(?P<minor>\d)[af]?")
+
+
+def release(value: object) -> tuple[int, ...] | None:
+    """The numbers of a release without trailing zeros, so that 0.31 and 0.31.0 are equal; None where it is none."""
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,6}(\.\d{1,6})*", value):
+        return None
+    numbers = [int(number) for number in value.split(".")]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def label(axis: str, value: AxisValue) -> str:

@@ -41,8 +41,8 @@ def joined(chart: Matrix, texts: Sequence[str]) -> Matrix:
 def join(chart: Matrix, candidates: Iterable[Candidate]) -> Matrix:
     """The matrix with these values of the vllm axis, which a run takes unless it asks for others.
 
-    A rule holds for a candidate where it holds for the release that it is over. A known issue does not: whether it is
-    still there is what the author of a candidate wants to know.
+    A rule, and an expected refusal, hold for a candidate where they hold for its release. A known issue does not:
+    whether it is still there is what the author of a candidate wants to know.
     """
     new = tuple(candidates)
     if not new:
@@ -56,6 +56,7 @@ def join(chart: Matrix, candidates: Iterable[Candidate]) -> Matrix:
         defaults=Selector({**chart.defaults.conditions, "vllm": Condition("=", (*earlier, *names))}),
         environments={**chart.environments, **added},
         rules=tuple(replace(rule, selector=_as_over(rule.selector, new)) for rule in chart.rules),
+        expect=tuple(replace(entry, selector=_as_over(entry.selector, new)) for entry in chart.expect),
         known=tuple(replace(entry, selector=_without(entry.selector, names)) for entry in chart.known),
     )
 

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from runner import listing, matrix, output, select
+from runner import listing, output, select
 from runner import plan as planning
 from runner.commands import arguments, bisect, ci, compare, history, known, signoff
-from runner.commands.schemas import SchemaOf
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -30,6 +29,7 @@ from runner.commands.arguments import (
     counted,
     seconds,
 )
+from runner.commands.schemas import SchemaOf
 from runner.errors import RunnerError, UsageError
 from runner.options import DEFAULT_TIMEOUT_S, EngineName, Obtained, RunOptions, Sanitizer, default_matrix
 

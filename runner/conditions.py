@@ -1,11 +1,11 @@
 """What a selector of the matrix, or a filter of the command line, asks of the axes of a cell."""
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.axes import AxisValues
+from runner.axes import AxisValues, release
 from runner.model import AxisValue
 
 ORDERED: dict[str, Callable[[Any, Any], bool]] = {
@@ -42,6 +42,19 @@ class Selector:
 
 
 EVERYTHING = Selector({})
+
+
+def of_releases(op: str, bound: str, values: Iterable[AxisValue]) -> Condition | None:
+    """The releases among these values that `op` holds for, listed; None where the bound is no release.
+
+    They are listed so that everything behind this reads one kind of condition, and so that a candidate, which is no
+    release, is never compared.
+    """
+    limit = release(bound)
+    if limit is None:
+        return None
+    numbers = {value: release(value) for value in values}
+    return Condition("=", tuple(v for v, found in numbers.items() if found is not None and ORDERED[op](found, limit)))
 
 
 def restricted(axes: AxisValues, conditions: Mapping[str, Condition]) -> dict[str, tuple[AxisValue, ...]]:

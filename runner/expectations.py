@@ -1,4 +1,4 @@
-"""Known issues: what is known and still so is expected; what is known and now passes is a surprise.
+"""What the matrix expects: known issues, which turn trouble into `xfail`, and the refusals that are right.
 
 Pure: the day by which entries expire is given.
 """
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
-from runner.matrix import KnownIssue
-from runner.model import Cell, CellResult, Overflow, State, Verdict
+from runner.axes import RELEASES
+from runner.matrix import Expectation, KnownIssue
+from runner.model import AxisValue, Cell, CellResult, Overflow, State, Verdict
 
 DEATHS = frozenset({State.CRASH, State.OOM, State.TIMEOUT})
 """The states of a cell whose process did not end by itself; where one is known, the cell is not run unless asked."""
@@ -26,8 +27,61 @@ class Trouble:
         return f"{self.name} ({self.overflow.buffer} {self.overflow.how})" if self.overflow else self.name
 
 
+def judged(
+    results: Iterable[CellResult],
+    *,
+    known: Sequence[KnownIssue],
+    expect: Sequence[Expectation],
+    releases: Sequence[AxisValue],
+    today: date,
+) -> tuple[CellResult, ...]:
+    """The results with their verdicts, by all that the matrix expects; `releases` is its vllm axis in order."""
+    return refusals([apply(result, known, today=today) for result in results], expect, releases)
+
+
+def refusals(
+    results: Sequence[CellResult], expect: Sequence[Expectation], releases: Sequence[AxisValue]
+) -> tuple[CellResult, ...]:
+    """The results, of which a refusal is `refused` where an entry names its reason, and `refused!` elsewhere.
+
+    Where the release before passes the same cell in the same results, only an entry that names releases is believed:
+    what is refused since then is a loss, unless somebody wrote down that it is meant.
+    """
+    passed = {_but_release(one): set[AxisValue]() for one in results if one.state is State.REFUSED}
+    for one in results:
+        if one.state is State.PASS and (where := _but_release(one)) in passed:
+            passed[where].add(one.axes.get(RELEASES, ""))
+    before = dict(zip(releases[1:], releases, strict=False))
+    return tuple(
+        _refusal(one, expect, before.get(one.axes.get(RELEASES, "")), passed[_but_release(one)])
+        if one.state is State.REFUSED
+        else one
+        for one in results
+    )
+
+
+def _refusal(
+    result: CellResult, expect: Sequence[Expectation], before: AxisValue | None, passed: set[AxisValue]
+) -> CellResult:
+    named = [entry for entry in expect if entry.names(result.axes, result.reason)]
+    if before in passed and named and not any(RELEASES in entry.selector.conditions for entry in named):
+        return _note(result, f"unexpected: {before} passes this cell, and the matrix names the reason for all releases")
+    if named:
+        return replace(result, verdict=Verdict.REFUSED, expected=named[0].because)
+    return _note(result, "unexpected: no entry under `expect` of the matrix names this reason")
+
+
+def _but_release(result: CellResult) -> frozenset[tuple[str, AxisValue]]:
+    return frozenset(item for item in result.axes.items() if item[0] != RELEASES)
+
+
+def naked(state: State) -> Verdict:
+    """The verdict of a state of which nothing is expected."""
+    return Verdict.UNEXPECTED if state is State.REFUSED else Verdict(state.value)
+
+
 def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> CellResult:
-    """The result with its verdict.
+    """The result with the verdict that known issues give it; a refusal is unexpected until `refusals` says otherwise.
 
     `xfail` needs everything bad in the cell to be covered: a new failure never hides behind an old one in it.
     `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds. `flaky` is a pass,
@@ -35,27 +89,27 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     reason says why an entry that speaks of this cell did not count. Without entries (`--no-known`) the verdict is the
     naked state.
     """
-    naked = replace(result, verdict=Verdict(result.state.value), known="", expired="")
+    bare = replace(result, verdict=naked(result.state), known="", expired="", expected="")
     matching = [entry for entry in known if entry.selector.matches(result.axes)]
     entries = [entry for entry in matching if not entry.has_expired(result.axes, today)]
     if result.state is State.SKIPPED:
         # skipped for another reason, it says nothing of what is known
-        return replace(naked, known=_links(e for e in entries if e.state in DEATHS and e.issue in result.reason))
+        return replace(bare, known=_links(e for e in entries if e.state in DEATHS and e.issue in result.reason))
     over = [entry for entry in matching if entry not in entries and _still_speaks(entry, result)]
-    naked = replace(naked, expired=_links(over))
+    bare = replace(bare, expired=_links(over))
     if result.state is State.PASS:
-        return _of_a_pass(naked, entries)
+        return _of_a_pass(bare, entries)
     if not result.state.bad:
-        return naked
+        return bare
     missed = uncovered(result, entries)
     if not missed:
-        return _of_what_is_known(naked, entries)
+        return _of_what_is_known(bare, entries)
     if holding := _holding(result, entries):
-        naked = _note(naked, f"{_links(holding)} does not cover {', '.join(map(str, missed))}")
+        bare = _note(bare, f"{_links(holding)} does not cover {', '.join(map(str, missed))}")
     for entry in over[:1]:
         when = f"on {entry.until}" if isinstance(entry.until, date) else f"after {entry.until}"
-        naked = _note(naked, f"the known issue {entry.issue} has expired {when}")
-    return naked
+        bare = _note(bare, f"the known issue {entry.issue} has expired {when}")
+    return bare
 
 
 def today() -> date:

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from runner.axes import AXES, COUNTS, AxisValues, arch_alias, in_id, label
-from runner.conditions import OPERATORS, ORDERED, Condition
+from runner.axes import AXES, COUNTS, RELEASES, AxisValues, arch_alias, in_id, label
+from runner.conditions import OPERATORS, ORDERED, Condition, of_releases
 from runner.errors import NothingSelected, UsageError
 from runner.model import AxisValue
 from runner.nearest import hint, quoted
 
 _TERM = re.compile(rf"(?P<axis>.*?)\s*(?P<op>{'|'.join(OPERATORS)})\s*(?P<value>.*)", re.DOTALL)
-_HOW_TO = "write a label, a glob over ids, axis=value, axis!=value, axis=* or, for spec_k and chunk, axis>=number"
+_HOW_TO = "write a label, a glob over ids, axis=value, axis!=value, axis=* or, for vllm, spec_k and chunk, axis>=number"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +99,8 @@ def _comparison(word: str, axis: str, op: str, text: str, axes: AxisValues) -> t
     if axis not in axes:
         raise UsageError(f"unknown axis {quoted(axis)} in filter {quoted(word)}{hint(axis, axes)}")
     if op in ORDERED:
+        if axis == RELEASES:
+            return axis, _of_releases(word, op, text, axes[axis])
         if axis not in COUNTS:
             raise UsageError(f"axis {quoted(axis)} has no order, in filter {quoted(word)}: use = or !=")
         if not re.fullmatch(r"[0-9]{1,12}", text):
@@ -112,6 +114,15 @@ def _comparison(word: str, axis: str, op: str, text: str, axes: AxisValues) -> t
     if not values:
         raise NothingSelected(f"axis {quoted(axis)} has no value {quoted(text)}{hint(text, map(str, axes[axis]))}")
     return axis, Condition("!=" if op == "!=" else "=", tuple(values))
+
+
+def _of_releases(word: str, op: str, text: str, values: tuple[AxisValue, ...]) -> Condition:
+    found = of_releases(op, text, values)
+    if found is None:
+        raise UsageError(f"{quoted(word)} does not compare with a release such as 0.32.0: {_HOW_TO}")
+    if not found.values:
+        raise NothingSelected(f"no release of axis {quoted(RELEASES)} is {op}{text}")
+    return found
 
 
 def _named(word: str, axes: AxisValues) -> tuple[str, AxisValue] | None:

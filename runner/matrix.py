@@ -13,7 +13,7 @@ from runner.errors import MatrixError
 from runner.matrix_document import Document, json_schema
 from runner.model import AxisValue, Candidate, How, Load, State
 
-__all__ = ["EnvironmentSpec", "KnownIssue", "Matrix", "Rule", "Selector", "json_schema", "load"]
+__all__ = ["EnvironmentSpec", "Expectation", "KnownIssue", "Matrix", "Rule", "Selector", "json_schema", "load"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +32,19 @@ class Rule:
 
     selector: Selector
     because: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expectation:
+    """vLLM is right to refuse the cells that `selector` matches, for a reason that holds the words of `refusal`."""
+
+    selector: Selector
+    refusal: str
+    because: str
+
+    def names(self, axes: Mapping[str, AxisValue], reason: str) -> bool:
+        """Whether a cell with these axes is expected to be refused for this reason; blanks and line ends are alike."""
+        return self.selector.matches(axes) and " ".join(self.refusal.split()) in " ".join(reason.split())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +87,8 @@ class Matrix:
     defaults: Selector = EVERYTHING
     """Which values a run takes of an axis that nothing asks for by name; all of an axis that is not in it."""
     rules: tuple[Rule, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    """The refusals that are right."""
     known: tuple[KnownIssue, ...] = ()
     tiers: Mapping[str, tuple[str, ...]]
 
@@ -95,9 +110,11 @@ def read(text: str, name: str, *, idle: bool = False) -> Matrix:
     defaults = matrix_checks.defaults_of(source, axes)
     matrix_checks.check(source, axes, defaults)
     excluded = matrix_checks.selectors(source, axes, "rules", "exclude")
+    expected = matrix_checks.selectors(source, axes, "expect", "where", idle=idle)
     known = matrix_checks.selectors(source, axes, "known", "where", idle=idle)
     if not idle:
-        matrix_checks.speaks_of_cells(source, axes, excluded, known)
+        matrix_checks.speaks_of_cells(source, axes, excluded, expected, "expect")
+        matrix_checks.speaks_of_cells(source, axes, excluded, known, "known")
     after = matrix_checks.after(source, axes, known)
     if source.mistakes or document is None:
         raise MatrixError(name, source.mistakes)
@@ -110,6 +127,10 @@ def read(text: str, name: str, *, idle: bool = False) -> Matrix:
         },
         defaults=defaults,
         rules=tuple(Rule(selector=s, because=r.because) for s, r in zip(excluded, document.rules, strict=True)),
+        expect=tuple(
+            Expectation(selector=s, refusal=e.refusal, because=e.because)
+            for s, e in zip(expected, document.expect, strict=True)
+        ),
         known=tuple(
             KnownIssue(
                 selector=s,

@@ -6,8 +6,8 @@ from datetime import date
 from typing import Any
 
 from runner import filters, regions
-from runner.axes import AXES, COUNTS, NEUTRAL, AxisValues, label
-from runner.conditions import OPERATORS, ORDERED, Condition, Selector, restricted
+from runner.axes import AXES, COUNTS, NEUTRAL, RELEASES, AxisValues, label
+from runner.conditions import OPERATORS, ORDERED, Condition, Selector, of_releases, restricted
 from runner.errors import RunnerError
 from runner.matrix_document import PRODUCT_STATES, on_off
 from runner.matrix_messages import END, place_name
@@ -118,13 +118,15 @@ def selectors(source: Source, axes: AxisValues, section: str, field: str, *, idl
     return found
 
 
-def speaks_of_cells(source: Source, axes: AxisValues, rules: list[Selector], known: list[Selector]) -> None:
-    """A known issue that matches no cell is a mistake: it hides nothing and will never be seen again."""
+def speaks_of_cells(
+    source: Source, axes: AxisValues, rules: list[Selector], entries: list[Selector], section: str
+) -> None:
+    """An entry of this section that matches no cell is a mistake: it changes nothing and will never be seen again."""
     if source.is_broken(("axes",)):
         return
     usable = {i + 1: rule for i, rule in enumerate(rules) if not source.is_broken(("rules", i))}
-    for i, selector in enumerate(known):
-        at: Loc = ("known", i, "where")
+    for i, selector in enumerate(entries):
+        at: Loc = (section, i, "where")
         if source.is_broken(at):
             continue
         region = regions.of(selector, axes)
@@ -178,6 +180,13 @@ def _condition(
         return Condition("=", (_value(source, at, axis, raw, values, idle=idle),))
     op, text = comparison.groups()
     op = "=" if op == "==" else op
+    if op in ORDERED and axis == RELEASES:
+        found = of_releases(op, text, values)
+        if found is None:
+            source.mistake(at, f"{quoted(raw)} in {place_name(at[:2])} does not compare with a release such as 0.32.0")
+        elif not found.values and not idle:
+            source.mistake(at, f"no release of axis {quoted(axis)} is {quoted(raw)}, in {place_name(at[:2])}")
+        return found or Condition("=", ())
     if op in ORDERED and axis not in COUNTS:
         source.mistake(at, f"axis {quoted(axis)} has no order: compare it with != or list its values")
     number = int(text) if axis in COUNTS and re.fullmatch(r"[0-9]{1,12}", text) else text

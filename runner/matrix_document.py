@@ -194,6 +194,14 @@ class Known(_Strict):
     flaky: bool = Field(default=False, description="The cells may pass as well: such a cell is `flaky` either way.")
 
 
+class Expected(_Strict):
+    """A refusal of vLLM that is right: the cells, and words that its reason must hold."""
+
+    where: Where
+    refusal: Annotated[str, Field(min_length=8)] = Field(description="A part of the reason that vLLM gives.")
+    because: Text
+
+
 class Document(_Strict):
     """The compatibility matrix of attnmatrix: one cell per combination of one value of each axis."""
 
@@ -204,6 +212,7 @@ class Document(_Strict):
     loads: dict[Label, Deployment] = Field(min_length=1)
     environments: dict[Label, Environment] = Field(min_length=1)
     rules: list[Exclusion] = []
+    expect: list[Expected] = Field(default=[], description="Refusals of vLLM that are right; any other is bad.")
     known: list[Known] = []
     tiers: dict[Label, list[Text]] = Field(default={}, description="Named lists of filters: `--tier NAME`.")
 

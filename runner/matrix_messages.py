@@ -8,12 +8,19 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.axes import LABEL
-from runner.matrix_document import PACKAGE, Axes, Deployment, Document, Environment, Exclusion, Known, Where
+from runner.matrix_document import PACKAGE, Axes, Deployment, Document, Environment, Exclusion, Expected, Known, Where
 from runner.nearest import did_you_mean, hint, nearest, quoted
 from runner.yaml_source import Loc, Source, kind
 
 END = "a date such as 2027-01-31 or a release of axis 'vllm'"
-_ENTRIES = {"loads": "load", "environments": "environment", "rules": "rule", "known": "known issue", "tiers": "tier"}
+_ENTRIES = {
+    "loads": "load",
+    "environments": "environment",
+    "rules": "rule",
+    "expect": "expectation",
+    "known": "known issue",
+    "tiers": "tier",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,9 @@ def _message(at: Loc, detail: Any, source: Source, grammar: Grammar) -> str:
             return f"{subject} must be a mapping, not {kind(value)}"
         case "too_long":
             return f"{subject} has more than {context['max_length']} values"
+        case "string_too_short" if value and context["min_length"] > 1:
+            least = context["min_length"]
+            return f"{subject} is too short to tell one reason from another: {least} characters at least"
         case "too_short" | "string_too_short":
             return f"{subject} is empty"
         case "string_too_long":
@@ -138,6 +148,8 @@ def _fields(at: Loc) -> tuple[str, ...]:
             model = Environment
         case ("rules", _):
             model = Exclusion
+        case ("expect", _):
+            model = Expected
         case ("known", _):
             model = Known
         case ("defaults",) | (_, _, "exclude" | "where"):

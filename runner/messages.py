@@ -14,7 +14,7 @@ from pydantic import (
     ValidationError,
 )
 
-from runner.model import Batch, CaseResult, Death, How, Overflow, State
+from runner.model import Batch, CaseResult, Cause, Death, How, Overflow, State
 
 LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of the longest line that is read."""
@@ -106,6 +106,16 @@ class OverflowBody(_Message):
     batch: BatchBody
 
 
+class CauseBody(_Message):
+    """Where an exception that decided a case was raised: the last frame of vLLM."""
+
+    exception: Name
+    words: Text = ""
+    file: Name
+    line: Count
+    function: Name
+
+
 class Case(_Message):
     """One case of the running cell has ended."""
 
@@ -116,6 +126,7 @@ class Case(_Message):
     duration_s: Seconds = 0.0
     overflow: Annotated[tuple[OverflowBody, ...], Field(max_length=256)] = ()
     resolved: Resolved = Field(default_factory=dict)
+    cause: CauseBody | None = None
 
     def result(self) -> CaseResult:
         return CaseResult(
@@ -133,6 +144,7 @@ class Case(_Message):
                 )
                 for item in self.overflow
             ),
+            cause=Cause(**self.cause.model_dump()) if self.cause else None,
         )
 
 

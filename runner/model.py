@@ -71,11 +71,15 @@ class State(StrEnum):
 
 
 class Verdict(StrEnum):
-    """A state after the known issues were applied: the state itself, or one of the three at the top."""
+    """A state after the matrix' expectations were applied: the state itself, or one of the four at the top.
+
+    `refused!` is a refusal whose reason no entry under `expect` names.
+    """
 
     XFAIL = "xfail"
     XPASS = "xpass"
     FLAKY = "flaky"
+    UNEXPECTED = "refused!"
     CRASH = "crash"
     OOM = "oom"
     TIMEOUT = "timeout"
@@ -95,7 +99,7 @@ class Verdict(StrEnum):
         match self:
             case Verdict.XFAIL | Verdict.FLAKY:
                 return Fault.NONE
-            case Verdict.XPASS:
+            case Verdict.XPASS | Verdict.UNEXPECTED:
                 return Fault.PRODUCT
             case _:
                 return State(self.value).fault
@@ -228,6 +232,23 @@ class Overflow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Where an exception that decided a case came from: the last frame of vLLM that it went through."""
+
+    exception: str
+    """The name of its type."""
+    words: str
+    """Its own message, or the line of source that raised it where it has none."""
+    file: str
+    """Relative to where packages are installed, as `vllm/v1/worker/utils.py`."""
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
     """What one case said about one cell."""
 
@@ -236,6 +257,8 @@ class CaseResult:
     message: str = ""
     duration_s: float = 0.0
     overflow: tuple[Overflow, ...] = ()
+    cause: Cause | None = None
+    """Where in vLLM the exception behind `state` was raised; None where there was none, or none of vLLM's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,6 +291,8 @@ class CellResult:
     """The link of the known issue that explains this verdict; empty where none does."""
     expired: str = ""
     """The links of known issues that speak of this cell and do not count any more; empty where there is none."""
+    expected: str = ""
+    """Why the matrix expects this refusal, as its entry under `expect` says; empty for anything else."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What the names in ENVIRONMENT say; empty strings where there is nothing to say."""
     resolved: Mapping[str, Any] = field(default_factory=dict)

@@ -11,13 +11,15 @@ INTERNAL_ERROR = 70
 BADNESS = {state: position for position, state in enumerate(State)}
 VERDICT_ORDER = {
     verdict: position
-    for position, verdict in enumerate((Verdict.XPASS, *map(Verdict, State), Verdict.FLAKY, Verdict.XFAIL))
+    for position, verdict in enumerate(
+        (Verdict.XPASS, Verdict.UNEXPECTED, *map(Verdict, State), Verdict.FLAKY, Verdict.XFAIL)
+    )
 }
 """Unexpected ones worst first; the last two are expected."""
 
 EXIT_MEANING: Mapping[int, str] = {
     0: "everything as expected",
-    1: "product trouble: fail, overflow, crash, timeout, oom or xpass",
+    1: "product trouble: fail, overflow, crash, timeout, oom, refused! or xpass",
     2: "usage or matrix error",
     3: "only machine or harness trouble",
     4: "stopped early, can be resumed",

@@ -14,8 +14,18 @@ from pydantic import TypeAdapter, ValidationError
 from runner import expectations, outcome
 from runner.axes import NEUTRAL
 from runner.errors import MachineError, UsageError
-from runner.matrix import KnownIssue
-from runner.model import ENVIRONMENT, CaseResult, Cell, CellOutcome, CellResult, How, Overflow, State, Verdict
+from runner.matrix import Expectation, KnownIssue
+from runner.model import (
+    ENVIRONMENT,
+    AxisValue,
+    CaseResult,
+    Cell,
+    CellOutcome,
+    CellResult,
+    How,
+    Overflow,
+    State,
+)
 from runner.plan import Planned
 
 NAME = "results.json"
@@ -30,13 +40,22 @@ def build(
     outcomes: Iterable[CellOutcome],
     *,
     known: Sequence[KnownIssue],
+    expect: Sequence[Expectation],
+    releases: Sequence[AxisValue],
     repro_of: Callable[[Cell], str],
     today: date,
 ) -> tuple[CellResult, ...]:
-    """A result for every planned cell, in the order of the plan; a result that did not arrive is a result."""
+    """A result for every planned cell, in the order of the plan; a result that did not arrive is a result.
+
+    Known issues, expected refusals and the vllm axis in order are those of the matrix.
+    """
     by_id = {one.cell.id: one for one in outcomes}
-    results = tuple(
-        expectations.apply(_result(one, by_id.get(one.cell.id), repro_of), known, today=today) for one in planned
+    results = expectations.judged(
+        [_result(one, by_id.get(one.cell.id), repro_of) for one in planned],
+        known=known,
+        expect=expect,
+        releases=releases,
+        today=today,
     )
     outcome.totals(results, planned=len(planned))
     return results
@@ -72,7 +91,7 @@ def bare(one: Planned, state: State, reason: str) -> CellResult:
         id=one.cell.id,
         axes=dict(one.cell.axes),
         state=state,
-        verdict=Verdict(state.value),
+        verdict=expectations.naked(state),
         evidence=one.evidence,
         reason=reason,
         environment=dict.fromkeys(ENVIRONMENT, ""),

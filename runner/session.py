@@ -268,7 +268,14 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"
 
-    return partial(results.build, known=chart.known if known else (), repro_of=repro_of, today=expectations.today())
+    return partial(
+        results.build,
+        known=chart.known if known else (),
+        expect=chart.expect,
+        releases=chart.axes["vllm"],
+        repro_of=repro_of,
+        today=expectations.today(),
+    )
 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:

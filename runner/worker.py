@@ -329,6 +329,7 @@ class Child:
             "duration_s": sum(report.duration for report in self.reports),
             "overflow": [overflow for part in parts for overflow in part.get("overflow") or ()],
             "resolved": {key: value for part in parts for key, value in (part.get("resolved") or {}).items()},
+            "cause": worst.get("cause"),
         }
         try:
             self.tell("case", case)

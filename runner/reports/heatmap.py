@@ -19,6 +19,7 @@ GLYPHS = {
     Verdict.REFUSED: "r",
     Verdict.UNSUPPORTED: "-",
     Verdict.SKIPPED: "s",
+    Verdict.UNEXPECTED: "R",
     Verdict.XPASS: "P",
     Verdict.CRASH: "C",
     Verdict.OOM: "M",

@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import date
 
 from runner import expectations, outcome, results
+from runner.axes import RELEASES
 from runner.errors import UsageError
 from runner.expectations import DEATHS
 from runner.matrix import Matrix
-from runner.model import CaseResult, Cell, CellOutcome, CellResult, Load, Overflow, State, Verdict
+from runner.model import CaseResult, Cell, CellOutcome, CellResult, Load, Overflow, State
 from runner.plan import Planned
 from runner.reports.text import one_line
 
@@ -27,13 +28,20 @@ _NO_LOAD = Load(
 )  # fmt: skip
 
 
-def judged(one: Planned, row: CellResult, chart: Matrix, today: date) -> CellResult:
-    """The row as `runner report` would write it with this matrix on that day."""
+def judged(
+    planned: Sequence[Planned], rows: Sequence[CellResult], chart: Matrix, today: date
+) -> tuple[CellResult, ...]:
+    """The rows of a run as `runner report` would write them with this matrix on that day."""
+    return _expected([_bare(one, row, chart, today) for one, row in zip(planned, rows, strict=True)], chart, today)
+
+
+def _bare(one: Planned, row: CellResult, chart: Matrix, today: date) -> CellResult:
+    """The row without what the matrix expects of it."""
     made = _made(one, row)
-    if made.state in BEFALLS and one.runs:
-        suffix = _apply(replace(made, reason=_MARK), chart, today).reason.partition(_MARK)[2]
-        made = replace(made, reason=row.reason.removesuffix(suffix))
-    return _apply(made, chart, today)
+    if made.state not in BEFALLS or not one.runs:
+        return made
+    (noted,) = _expected([replace(made, reason=_MARK)], chart, today)
+    return replace(made, reason=row.reason.removesuffix(noted.reason.partition(_MARK)[2]))
 
 
 def check(row: CellResult) -> None:
@@ -44,18 +52,22 @@ def check(row: CellResult) -> None:
     _made(Planned(cell=cell, evidence=row.evidence, skipped=skipped), row)
 
 
-def _apply(row: CellResult, chart: Matrix, today: date) -> CellResult:
-    return expectations.apply(row, chart.known, today=today)
+def _expected(rows: Sequence[CellResult], chart: Matrix, today: date) -> tuple[CellResult, ...]:
+    return expectations.judged(rows, known=chart.known, expect=chart.expect, releases=chart.axes[RELEASES], today=today)
 
 
 def _made(one: Planned, row: CellResult) -> CellResult:
-    """The row without what known issues make of it."""
+    """The row as its cases and its plan make it, before anything is expected of it."""
     check_numbers(row)
-    outcomes = [_outcome(one, row)] if one.runs else []
-    (made,) = results.build([one], outcomes, known=(), repro_of=lambda _: row.repro, today=date.min)
+    found = _outcome(one, row)
+    (made,) = results.build(
+        [one], [found], known=(), expect=(), releases=(), repro_of=lambda _: row.repro, today=date.min
+    )
+    if one.runs:
+        made = replace(made, reason=outcome.of(found)[1])  # without a word about a refusal that nothing expects
     if made.state is not row.state:
         _check_befell(row, made.state)
-        made = replace(made, state=row.state, verdict=Verdict(row.state.value))
+        made = replace(made, state=row.state, verdict=expectations.naked(row.state))
     if made.overflow != row.overflow:
         raise UsageError(f"{one_line(row.id)} has an overflow that its cases do not have, or lacks one that they have")
     return made

@@ -174,7 +174,7 @@ def judged(
 ) -> tuple[CellResult, ...]:
     """The rows of a run as this matrix makes them on that day; UsageError where one contradicts itself."""
     try:
-        return tuple(facts.judged(one, row, chart, today) for one, row in zip(planned, rows, strict=True))
+        return facts.judged(planned, rows, chart, today)
     except UsageError as error:
         raise UsageError(f"run {one_line(id_)}: {error}") from None
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from runner import journal, results
 from runner import plan as planning
 from runner.errors import UsageError
-from runner.model import CellFinished, CellResult, Verdict
+from runner.expectations import naked
+from runner.model import CellFinished, CellResult
 from runner.reports.text import one_line
 from runner.signoff import inputs
 
@@ -32,7 +33,9 @@ def _check_journal(run: Path) -> None:
     """The journal is the truth: a result that was edited, or came from elsewhere, is not in it."""
     planned = planning.from_json((run / inputs.PLAN).read_bytes()).planned
     ended = {e.outcome.cell.id: e.outcome for e in journal.read(run / EVENTS) if isinstance(e, CellFinished)}
-    told = results.build(planned, ended.values(), known=(), repro_of=lambda _: "", today=date.min)
+    told = results.build(
+        planned, ended.values(), known=(), expect=(), releases=(), repro_of=lambda _: "", today=date.min
+    )
     there = {row.id: row for row in results.read(run)}
     for row in results.parse(results.to_json(told).encode(), EVENTS):  # as it is read back from a file
         found = there.get(row.id)
@@ -49,4 +52,4 @@ def _said(row: CellResult) -> str:
 
 def _facts(row: CellResult) -> CellResult:
     """The row without what is said about it: by known issues, and how to show it again."""
-    return replace(row, verdict=Verdict(row.state.value), known="", reason="", repro="")
+    return replace(row, verdict=naked(row.state), known="", expected="", reason="", repro="")

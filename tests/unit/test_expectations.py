@@ -6,8 +6,8 @@ from datetime import date
 import pytest
 
 from runner.conditions import Condition, Selector
-from runner.expectations import apply, unwanted
-from runner.matrix import KnownIssue
+from runner.expectations import apply, refusals, unwanted
+from runner.matrix import Expectation, KnownIssue
 from runner.model import CaseResult, Cell, How, State, Verdict
 from tests.loads import SOLO
 from tests.unit.synthetic import INDPTR, ISSUE, MASK, cell, overflow, overflowed
@@ -42,7 +42,7 @@ def test_a_pass_under_a_known_issue_is_a_surprise_that_says_what_to_do():
     assert "take the entry out" in result.reason
 
 
-@pytest.mark.parametrize("state", [State.REFUSED, State.UNSUPPORTED, State.SKIPPED])
+@pytest.mark.parametrize("state", [State.UNSUPPORTED, State.SKIPPED])
 def test_what_was_not_judged_neither_confirms_nor_refutes_an_issue(state):
     assert judged(cell(state), known()).verdict.value == state.value
 
@@ -216,3 +216,47 @@ def test_a_cell_that_was_not_run_for_a_known_death_carries_its_link():
     assert (result.verdict, result.known) == (Verdict.SKIPPED, ISSUE)
     lacking = judged(cell(State.SKIPPED, reason="there is no sm90 device here"), known(State.CRASH))
     assert (lacking.verdict, lacking.known) == (Verdict.SKIPPED, "")
+
+
+SAID = "vLLM says: NVFP4 is\nnot stored by   this backend"
+RELEASES = ("0.31.0", "0.32.0", "0.33.0")
+EVERY_RELEASE = Expectation(selector=EVERYWHERE, refusal="NVFP4 is not stored by this", because="the backend says so")
+OF_032 = replace(EVERY_RELEASE, selector=Selector({"vllm": Condition("=", ("0.32.0",))}))
+
+
+def refused(release="0.32.0", reason=SAID, **fields):
+    found = cell(State.REFUSED, reason=reason, **fields)
+    return apply(replace(found, axes={**found.axes, "vllm": release}), (), today=TODAY)
+
+
+def one_refusal(*entries, reason=SAID, others=()):
+    return refusals([refused(reason=reason), *others], entries, RELEASES)[0]
+
+
+def test_a_refusal_is_clean_only_where_an_entry_names_its_reason():
+    assert one_refusal().verdict is Verdict.UNEXPECTED
+    assert (
+        one_refusal(EVERY_RELEASE, reason="Model architectures ['X'] failed to be inspected").verdict.fault.value
+        == "product"
+    )
+    clean = one_refusal(EVERY_RELEASE)
+    assert (clean.verdict, clean.expected) == (Verdict.REFUSED, "the backend says so")
+    assert one_refusal(replace(EVERY_RELEASE, selector=ELSEWHERE)).verdict is Verdict.UNEXPECTED
+
+
+def test_a_refusal_that_nobody_named_says_what_is_missing():
+    assert one_refusal().reason.endswith("(unexpected: no entry under `expect` of the matrix names this reason)")
+
+
+def test_a_refusal_where_the_release_before_passed_needs_an_entry_that_names_the_release():
+    passed = replace(refused("0.31.0"), state=State.PASS, verdict=Verdict.PASS)
+    lost = one_refusal(EVERY_RELEASE, others=[passed])
+    assert lost.verdict is Verdict.UNEXPECTED
+    assert "0.31.0 passes this cell" in lost.reason
+    assert one_refusal(OF_032, others=[passed]).verdict is Verdict.REFUSED
+    older = replace(passed, axes={**passed.axes, "vllm": "0.33.0"})
+    assert one_refusal(EVERY_RELEASE, others=[older]).verdict is Verdict.REFUSED
+
+
+def test_no_known_issue_makes_a_refusal_expected():
+    assert judged(refused(), known(State.FAIL), known()).verdict is Verdict.UNEXPECTED

@@ -28,7 +28,8 @@ def verdicts(rows: list[CellResult], chart: Matrix) -> list[Verdict]:
 
 
 def red(verdict: Verdict) -> bool:
-    return verdict.fault is Fault.PRODUCT
+    """A refusal is no matter of known issues."""
+    return verdict.fault is Fault.PRODUCT and verdict is not Verdict.UNEXPECTED
 
 
 def carried_out(text: str, change: Change) -> Matrix:

@@ -169,6 +169,26 @@ MALFORMED: dict[str, tuple[str, str, list[str]]] = {
         'defaults: {spec_k: 0, vllm: "0.33.0"}\nloads:',
         ["9:29: axis 'vllm' has no value '0.33.0', in 'defaults', did you mean '0.32.0'?"],
     ),
+    "a rule about releases before the first": (
+        "exclude: {arch",
+        'exclude: {vllm: "<0.10", arch',
+        ["15:21: no release of axis 'vllm' is '<0.10', in rule 1"],
+    ),
+    "a rule about what is no release": (
+        "exclude: {arch",
+        'exclude: {vllm: ">=main", arch',
+        ["15:21: '>=main' in rule 1 does not compare with a release such as 0.32.0"],
+    ),
+    "an expectation without words": (
+        "rules:",
+        "expect:\n  - {where: {arch: sm90}, because: it is so}\nrules:",
+        ["15:5: 'refusal' in expectation 1 is missing"],
+    ),
+    "an expectation whose words are too few": (
+        "rules:",
+        "expect:\n  - {where: {arch: sm90}, refusal: short, because: it is so}\nrules:",
+        ["15:36: 'refusal' in expectation 1 is too short to tell one reason from another: 8 characters at least"],
+    ),
     "a default of an unknown axis": (
         "loads:",
         "defaults: {kv_type: auto}\nloads:",
@@ -517,11 +537,17 @@ WHOLE: dict[str, tuple[bytes, list[str]]] = {
     "only a document mark": (b"---\n", ["2:1: the file is empty"]),
     "a list": (
         b"- axes\n- loads\n",
-        ["1:1: the matrix must be a mapping of axes, defaults, loads, environments, rules, known, tiers, not a list"],
+        [
+            "1:1: the matrix must be a mapping of axes, defaults, loads, environments, rules, expect, known, tiers, "
+            "not a list"
+        ],
     ),
     "a word": (
         b"matrix\n",
-        ["1:1: the matrix must be a mapping of axes, defaults, loads, environments, rules, known, tiers, not a string"],
+        [
+            "1:1: the matrix must be a mapping of axes, defaults, loads, environments, rules, expect, known, tiers, "
+            "not a string"
+        ],
     ),
     "no axes": (b"loads: {}\n", ["1:1: 'axes' is missing", "1:1: 'environments' is missing", "1:8: 'loads' is empty"]),
     "a nul": (b"\x00", ["1:1: the control character '\\x00' cannot stand in YAML: remove it"]),

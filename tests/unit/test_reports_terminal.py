@@ -88,7 +88,7 @@ unsupported     16  cpu_attn is the CPU platform's backend
 
 72 cells = 8 overflow + 32 unsupported + 32 pass
 results in runs/1
-exit 1: product trouble: fail, overflow, crash, timeout, oom or xpass
+exit 1: product trouble: fail, overflow, crash, timeout, oom, refused! or xpass
 """
     text = shown(small(), code=1, title="run 1", where="runs/1")
     assert text == expected

@@ -31,7 +31,15 @@ def ran(id_, *cases, **facts):
 
 
 def build(plan, outcomes, known=()):
-    return results.build(plan, outcomes, known=known, repro_of=lambda cell: f"runner repro {cell.id}", today=TODAY)
+    return results.build(
+        plan,
+        outcomes,
+        known=known,
+        expect=(),
+        releases=("0.32.0",),
+        repro_of=lambda cell: f"runner repro {cell.id}",
+        today=TODAY,
+    )
 
 
 OVERFLOWED = synthetic.overflowed()
@@ -109,7 +117,7 @@ def test_a_row_has_every_field_of_the_contract():
     row = json.loads(results.to_json([synthetic.cell()]))[0]
     assert (
         set(row)
-        == contract | {"known", "expired", "reruns", "ended_at"}
+        == contract | {"known", "expired", "expected", "reruns", "ended_at"}
         == {field.name for field in fields(CellResult)}
     )
     assert set(row["environment"]) == set(ENVIRONMENT)
