@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Any
 
+from pydantic import BaseModel
+
 from runner import matrix
 from runner.signoff import policy_document
 
@@ -19,5 +21,8 @@ class SchemaOf(StrEnum):
         """As plain data."""
         if self is SchemaOf.MATRIX:
             return matrix.json_schema()
-        models = {SchemaOf.POLICY: policy_document.Document, SchemaOf.WAIVERS: policy_document.Waivers}
+        models: dict[SchemaOf, type[BaseModel]] = {
+            SchemaOf.POLICY: policy_document.Document,
+            SchemaOf.WAIVERS: policy_document.Waivers,
+        }
         return policy_document.json_schema(models[self], str(self))

@@ -27,6 +27,7 @@ from runner.signoff.tables import Page
 SUMS = "SHA256SUMS"
 INPUTS = "inputs"
 PAGE = "signoff.md"
+STATEMENT = "statement.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +69,7 @@ def derive(folder: Path) -> Derived:
         PAGE: markdown.render(made),
         "signoff.html": html.render(made),
         "signoff.json": json.dumps(record.make(found, judgement), indent=1) + "\n",
-        "statement.json": json.dumps(statement.make(found, judgement), indent=1) + "\n",
+        STATEMENT: json.dumps(statement.make(found, judgement), indent=1) + "\n",
     }
     return Derived(
         inputs=found,

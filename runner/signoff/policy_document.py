@@ -33,7 +33,7 @@ def _gap(value: str) -> str:
 def _no_refusal(value: Verdict) -> Verdict:
     if value in REFUSALS:
         why = "is not accepted whatever its reason: write `refusals: expected`, or what their reasons contain"
-        raise PydanticCustomError("refusal", "{name} {why}", {"name": quoted(value), "why": why})
+        raise PydanticCustomError("refusal", "{name} {why}", {"name": quoted(value.value), "why": why})
     return value
 
 
