@@ -1,7 +1,7 @@
 """Whether somebody who is trusted has signed a bundle: the signature is checked by securesystemslib, or by Sigstore.
 
-Both are of the extra `verify`. An attestation is a DSSE envelope around an in-toto Statement, in a file of its own or in
-a Sigstore bundle, such as GitHub's `actions/attest` writes.
+Both are of the extra `verify`. An attestation is a DSSE envelope around an in-toto Statement, in a file of its own or
+in a Sigstore bundle, such as GitHub's `actions/attest` writes.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class Attestation:
     """Of Sigstore, as JSON; by default the one that its library has kept."""
 
     def check(self, sums: bytes, statement: bytes) -> None:
-        """NotAttestedError unless it is by the signer, and about the bundle with these SHA256SUMS and this statement."""
+        """NotAttestedError unless it is by the signer, and about the bundle with these sums and this statement."""
         kind, payload = self._payload()
         if kind != _IN_TOTO:
             raise NotAttestedError(f"holds {one_line(kind)}, and not an in-toto Statement")
@@ -49,9 +49,7 @@ class Attestation:
         files = {line.split("  ", 1)[0] for line in sums.decode("utf-8", "replace").splitlines()}
         if said == json.loads(statement) or hashlib.sha256(sums).hexdigest() in digests or files <= digests:
             return
-        raise NotAttestedError(
-            "is about something else than this bundle: neither SHA256SUMS nor statement.json is in it"
-        )
+        raise NotAttestedError("is about something else: it names neither SHA256SUMS nor statement.json of this bundle")
 
     def _payload(self) -> tuple[str, bytes]:
         """What was signed, with its type, after the signature was checked."""
@@ -104,9 +102,11 @@ class Attestation:
             what = f"--trusted-root {self.trusted_root}" if self.trusted_root else "Sigstore's trusted root"
             raise UsageError(f"{what}: cannot be used ({one_line(str(error))}): give --trusted-root FILE") from None
         try:
-            return verifier.verify_dsse(Bundle.from_json(text), Identity(identity=self.signer, issuer=self.issuer))
+            identity = Identity(identity=self.signer, issuer=self.issuer)
+            kind, payload = verifier.verify_dsse(Bundle.from_json(text), identity)
         except (Error, ValueError) as error:
             raise NotAttestedError(f"is not signed by {self.signer}: {one_line(str(error))}") from None
+        return kind, payload
 
 
 def _read(path: Path) -> bytes:

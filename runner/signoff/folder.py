@@ -16,10 +16,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 def odd(folder: Path) -> Iterator[str]:
     """What no bundle has, the first of each kind of it; looks at no more entries than a bundle may have."""
-    entries, size = 0, 0
-    for entry, name, depth in _walk(folder):
-        entries += 1
-        if entries > MAX_ENTRIES:
+    size = 0
+    for number, (entry, name, depth) in enumerate(_walk(folder), 1):
+        if number > MAX_ENTRIES:
             yield f"it holds more than {MAX_ENTRIES:,} files and directories, and no bundle does"
             return
         if not _NAME.fullmatch(entry.name):
@@ -30,7 +29,7 @@ def odd(folder: Path) -> Iterator[str]:
             if depth == MAX_DEPTH:
                 yield f"{name}: directories are nested deeper than in a bundle"
                 return
-            if not any(os.scandir(entry.path)):
+            if not os.listdir(entry.path):
                 yield f"{name}: an empty directory was added"
         elif not stat.S_ISREG(found.st_mode):
             yield f"{name}: is no plain file"

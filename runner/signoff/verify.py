@@ -1,7 +1,7 @@
 """Whether a bundle is what `runner signoff` wrote, and still holds: offline.
 
-What can be checked by the bundle alone always is. What whoever verifies knows from elsewhere is held against it; and what
-was not given is said, since nobody has looked at it then.
+What can be checked by the bundle alone always is. What whoever verifies knows from elsewhere is held against it; and
+what was not given is said, since nobody has looked at it then.
 """
 
 import hashlib

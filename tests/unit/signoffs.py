@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner import matrix, plan, results, select
-from runner.model import ENVIRONMENT, CellResult, Evidence, State, Verdict
+from runner.expectations import naked
+from runner.model import ENVIRONMENT, CaseResult, CellResult, Evidence, State, Verdict
 from runner.plan import Planned
-from runner.signoff import bundle
-from tests.unit.synthetic import INDPTR, cell, overflow, overflowed
+from runner.signoff import bundle, facts
+from tests.unit.synthetic import INDPTR, VIRTUAL, cell, overflow, overflowed
 
 ISSUE = "https://github.com/vllm-project/vllm/issues/49980"
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -48,7 +49,8 @@ tiers:
 
 POLICY = """\
 about: a test ships
-accept: [pass, refused]
+accept: pass
+refusals: expected
 max_age_days: 14
 environment: {recipe_digest: same, cases_digest: same}
 require:
@@ -76,12 +78,15 @@ waivers:
     issue: {ISSUE}
 """
 
-FIELDS = {
-    "vllm": "0.32.0",
-    "torch": "2.13.0",
-    "machine": "lab1",
-    "recipe_digest": "aa11",
+EMULATED = {"torch": "2.13.0+cpu", "machine": "lab1", "recipe_digest": "aa11", "cases_digest": "cc11"}
+ON_A_GPU = {
+    "torch": "2.13.0+cu130",
+    "machine": "lab2",
+    "recipe_digest": "dd22",
     "cases_digest": "cc11",
+    "image_digest": f"sha256:{'ab' * 32}",
+    "gpu": "NVIDIA B200",
+    "driver": "590.1",
 }
 
 Change = Callable[[CellResult], CellResult]
@@ -99,9 +104,8 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
     rows = []
     for one in asked:
         entries = [entry for entry in known if entry.selector.matches(one.cell.axes)]
-        environment = {**cell().environment, **FIELDS}
-        if one.evidence is Evidence.DEVICE:
-            environment |= {"gpu": "NVIDIA B200", "driver": "590.1", "image_digest": f"sha256:{'ab' * 32}"}
+        environment = {**cell().environment, **(ON_A_GPU if one.evidence is Evidence.DEVICE else EMULATED)}
+        environment = {name: environment[name] for name in ENVIRONMENT} | {"vllm": str(one.cell.axes["vllm"])}
         if one.cell.unsupported:
             row = cell(
                 State.UNSUPPORTED, cases=(), reason=one.cell.unsupported, ended_at="", resolved={}, duration_s=0.0
@@ -120,7 +124,7 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
                 axes=dict(one.cell.axes),
                 evidence=one.evidence,
                 environment=dict.fromkeys(ENVIRONMENT, "") if one.cell.unsupported else environment,
-                repro=f"runner repro {one.cell.id}",
+                repro="" if one.cell.unsupported else f"runner repro {one.cell.id}",
             )
         )
     return tuple(rows)
@@ -135,16 +139,28 @@ def run(
     text: str = MATRIX,
     change: Change = lambda row: row,
 ) -> Path:
-    """A run directory under `folder`, with rows changed by `change`."""
+    """A run directory under `folder`, with rows changed by `change`; a row that it skips is planned so."""
     path = folder / name
     path.mkdir(parents=True)
     file = path / "matrix.yaml"
     file.write_text(text)
     asked = planned(file, *filters, tier=tier, devices=devices)
-    (path / "plan.json").write_text(plan.to_json(plan.Plan(asked)))
     rows = tuple(change(row) for row in as_expected(file, asked))
+    asked = tuple(
+        replace(one, skipped=row.reason if row.state is State.SKIPPED else "")
+        for one, row in zip(asked, rows, strict=True)
+    )
+    (path / "plan.json").write_text(plan.to_json(plan.Plan(asked)))
     (path / results.NAME).write_text(results.to_json(rows))
     return path
+
+
+def ended(row: CellResult, state: State, said: str = "it was so") -> CellResult:
+    """The row as if it had ended so: by what its one case says, or by what befell its process."""
+    row = replace(row, state=state, verdict=naked(state), overflow=(), known="", reason=said, cases=())
+    if state in facts.BEFALLS | {State.SKIPPED}:
+        return row
+    return replace(row, cases=(CaseResult(name=VIRTUAL, state=state, message=said),))
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -192,12 +208,11 @@ def hostile_bundle(folder: Path) -> Path:
     def change(row: CellResult) -> CellResult:
         if row.state is State.UNSUPPORTED:
             return row
-        fields = dict.fromkeys(row.environment, HOSTILE)
-        kept = {"recipe_digest": "aa11", "cases_digest": "cc11"}
-        state = State.FAIL if row.id.endswith("k3-c64-small") else row.state
-        return replace(
-            row, state=state, cases=(), overflow=(), reason=HOSTILE, repro=HOSTILE, environment=fields | kept
-        )
+        fields = dict.fromkeys(("machine", "flashinfer"), HOSTILE)
+        fields |= dict.fromkeys(("gpu", "driver"), HOSTILE) if row.evidence is Evidence.DEVICE else {}
+        broken = row.id.endswith("k3-c64-small") or row.state is State.OVERFLOW
+        row = ended(row, State.FAIL, HOSTILE) if broken else row
+        return replace(row, repro=HOSTILE, resolved={HOSTILE: HOSTILE}, environment={**row.environment, **fields})
 
     quoted = json.dumps(HOSTILE.replace("\x1b", ""))
     policy = POLICY.replace("a test ships", quoted).replace("Blackwell", quoted).replace("it is Python", quoted)

@@ -26,10 +26,13 @@ def loaded(folder: Path, chart: Matrix, text: str = POLICY, waivers: str = "", v
 
 
 def test_a_policy_says_what_is_required_of_which_cells(tmp_path: Path, chart: Matrix) -> None:
-    text = POLICY.replace("because: it is Python", "because: it is Python\n    green_runs: 3\n    accept: xfail")
+    text = POLICY.replace(
+        "because: it is Python", "because: it is Python\n    green_runs: 3\n    accept: xfail\n    refusals: no FP8"
+    )
     blackwell, ampere = loaded(tmp_path, chart, text).requirements
     assert blackwell.evidence == (Evidence.DEVICE,)
-    assert (blackwell.accept, blackwell.green_runs, blackwell.max_age_days) == ((Verdict.PASS, Verdict.REFUSED), 1, 14)
+    assert (blackwell.accept, blackwell.green_runs, blackwell.max_age_days) == ((Verdict.PASS,), 1, 14)
+    assert (blackwell.refusals, ampere.refusals) == (("expected",), ("no FP8",))
     assert (ampere.accept, ampere.green_runs) == ((Verdict.XFAIL,), 3)
     assert {cell.axes["arch"] for cell in blackwell.cells} == {"sm100"}
     # of 2 backends x 2 k on sm80, a rule takes out one
@@ -50,7 +53,7 @@ def test_waivers_of_a_file_come_beside_those_of_the_policy(tmp_path: Path, chart
 BROKEN = """\
 about: 3
 acept: [pass]
-accept: [xfial]
+accept: [xfial, refused]
 max_age_days: 0
 environment: {recipe: same, cases_digest: []}
 require:
@@ -63,6 +66,7 @@ require:
     cells: [sm80, flash_attn, k3]
     evidence: device
     because: x
+tiers: {all: [chunk=65]}
 approvers:
   - {who: x, what: [xfial], days: 9999}
 waivers:
@@ -72,20 +76,22 @@ SAID = {
     "1:8": "'about' must be a string, and 3 is read as a number",
     "2:1": "unknown key 'acept', did you mean 'accept'?",
     "3:10": "an item in 'accept' must be .* not 'xfial', did you mean 'xfail'",
+    "3:17": "an item in 'accept': 'refused' is not accepted whatever its reason: write `refusals: expected`",
     "4:15": "'max_age_days' must be more than 0, not 0",
     "5:15": "'recipe' in 'environment' must be .* did you mean 'recipe_digest'",
     "5:43": "'cases_digest' in 'environment' is empty",
     "8:13": "an item of 'cells' in requirement 1: no label is 'sm10', did you mean",
     "8:19": "'vllm=0.32.0' names a release: a policy is for any, --vllm says which",
-    "9:11": "unknown tier 'al', did you mean 'all'",
+    "9:11": "the policy has no tier 'al', did you mean 'all'",
     "10:16": "an item of 'evidence' in requirement 1 must be .* did you mean 'device'",
     "12:11": "another requirement is called 'a'",
-    "17:21": "unknown gap 'xfial', did you mean 'xfail'",
-    "17:35": "'days' in approver 1 must be at most 3650, not 9999",
-    "19:13": "'cells' in waiver 1 is empty",
-    "19:38": "'who' in waiver 1 must be a string, and on is read as a boolean",
-    "19:49": "'until' in waiver 1 must be a date such as 2027-01-31, not 'tomorrow'",
-    "19:78": "'issue' in waiver 1 must be a link",
+    "16:14": "an item of tier 'all': no value of axis 'chunk' matches",
+    "18:21": "unknown gap 'xfial', did you mean 'xfail'",
+    "18:35": "'days' in approver 1 must be at most 3650, not 9999",
+    "20:13": "'cells' in waiver 1 is empty",
+    "20:38": "'who' in waiver 1 must be a string, and on is read as a boolean",
+    "20:49": "'until' in waiver 1 must be a date such as 2027-01-31, not 'tomorrow'",
+    "20:78": "'issue' in waiver 1 must be a link",
 }
 
 
@@ -104,10 +110,10 @@ def test_all_mistakes_are_told_at_once_each_with_its_place(tmp_path: Path, chart
         (
             "[sm80]",
             "[sm80, flash_attn, k3]",
-            r"p.yaml:10:5: requirement 2 asks for no cell that can run: it drafts nothing",
+            r"p.yaml:11:5: requirement 2 asks for no cell that can run: it drafts nothing",
         ),
-        ("[sm80]", "['nothing-*']", r"10:5: requirement 2 asks for no cell of vllm 0.32.0: no cell matches"),
-        ("require:", "require: []\nother:", r"5:10: 'require' is empty"),
+        ("[sm80]", "['nothing-*']", r"11:5: requirement 2 asks for no cell of vllm 0.32.0: no cell matches"),
+        ("require:", "require: []\nother:", r"6:10: 'require' is empty"),
         (POLICY, "- a\n", r"1:1: the policy must be a mapping of about, accept"),
         (POLICY, "", "1:1: the file is empty"),
         (POLICY, "a: b\n---\nc: d\n", "a second document begins here: one file holds one policy"),
