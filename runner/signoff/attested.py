@@ -1,4 +1,4 @@
-"""What of a bundle nothing else in it, and nothing given from outside, can contradict: only a signature vouches for it."""
+"""What nothing else in a bundle, and nothing given from outside, can contradict: only a signature vouches for it."""
 
 from dataclasses import dataclass
 
@@ -53,8 +53,8 @@ KINDS = (
     Kind(
         what="how a process ended",
         fields=(f"{_ROW} reason", f"{_ROW} state"),
-        because="a death leaves no case behind that would say it: only of `crash`, `oom`, `timeout`, `missing`, `infra`, "
-        "`not_run`, of which none is a pass",
+        because="a death leaves no case behind that would say it: only of `crash`, `oom`, `timeout`, `missing`, "
+        "`infra` and `not_run`, of which none is a pass",
     ),
     Kind(
         what="which cells were planned, and why one was skipped",

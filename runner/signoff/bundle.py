@@ -160,10 +160,11 @@ def _write_run(run: Path, id_: str, copy: Path, plain: matrix.Matrix, today: dat
     Where the run was of this matrix, and nothing has expired since, these are the bytes that it has.
     """
     copy.mkdir(parents=True)
-    if kept := candidates.kept(run):
+    plan = planning.from_json((run / inputs.PLAN).read_bytes())
+    planned = {one.cell.axes.get("vllm") for one in plan.planned}
+    if kept := tuple(one for one in candidates.kept(run) if one.name in planned):
         (copy / candidates.FILE).write_bytes(candidates.to_json(kept))
     chart = inputs.with_all_candidates(plain, copy)
-    plan = planning.from_json((run / inputs.PLAN).read_bytes())
     (copy / inputs.PLAN).write_text(planning.to_json(plan))
     rows = results.read(run)
     consistency.check_plan(id_, plan.planned, chart)

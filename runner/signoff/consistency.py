@@ -7,12 +7,11 @@ from runner import expand
 from runner.axes import NEUTRAL, PRODUCTS
 from runner.errors import UsageError
 from runner.matrix import Matrix
-from runner.model import ENVIRONMENT, Candidate, CandidateKind, Cell, CellResult, Evidence
+from runner.model import ENVIRONMENT, Candidate, CandidateKind, Cell, CellResult, Evidence, State
 from runner.plan import Planned, make_plan
 from runner.reports.summary import NOT_OBTAINED
 from runner.reports.text import one_line
 from runner.results import made_of
-from runner.signoff.facts import BEFALLS
 
 VERSIONS = ("vllm", "flashinfer", "torch")
 _BUILD = re.compile(r"(\.post\d+)?(\+.*)?$")
@@ -30,6 +29,9 @@ def check_rows(run: str, planned: Sequence[Planned], rows: Sequence[CellResult],
             raise UsageError(f"{what} is planned with other axes than its result has")
         if row.evidence is not one.evidence:
             raise UsageError(f"{what} was planned as {one.evidence}, and its result says {row.evidence}")
+        ran = str(row.resolved.get("backend", ""))
+        if row.state is State.PASS and ran.lower() not in {"", row.axes["backend"]}:
+            raise UsageError(f"{what} says {row.state}, and vLLM ran {one_line(ran)}")
         if why := wrong_environment(row, chart.environments[str(row.axes["vllm"])].candidate):
             raise UsageError(f"{what} {why}")
 
@@ -56,10 +58,9 @@ def wrong_environment(row: CellResult, candidate: Candidate | None) -> str:
     said = {name: row.environment.get(name, "") for name in ENVIRONMENT}
     if unknown := sorted(row.environment.keys() - set(ENVIRONMENT)):
         return f"says {one_line(unknown[0])} of its environment, which no result says"
-    if row.state in NOT_OBTAINED:
+    if row.state in NOT_OBTAINED and not any(said[name] for name in VERSIONS):
         return ""
-    lacking = [name for name in ("vllm", "torch") if not said[name]]
-    if lacking and row.state not in BEFALLS:
+    if lacking := [name for name in ("vllm", "torch") if not said[name]]:
         return f"does not say which {lacking[0]} it ran with"
     if why := _other_vllm(str(row.axes["vllm"]), said, candidate):
         return why
@@ -85,7 +86,7 @@ def _on_a_device(row: CellResult, said: Mapping[str, str]) -> str:
     lacking = [name for name in ("gpu", "driver") if not said[name]]
     if lacking:
         return f"says {Evidence.DEVICE} and names no {'GPU' if lacking[0] == 'gpu' else lacking[0]}"
-    if not made_of(said) and row.state not in BEFALLS:
+    if not made_of(said):
         return f"says {Evidence.DEVICE} and neither which image nor which packages it ran with"
     if said["torch"].endswith("+cpu"):
         return f"says {Evidence.DEVICE} and ran torch {one_line(said['torch'])}, which has no GPU code"
@@ -114,15 +115,16 @@ def check_together(rows: Iterable[CellResult]) -> None:
     """One environment is one: what was made of the same has the same versions, and no GPU's is one without a GPU."""
     seen: dict[tuple[str, str], CellResult] = {}
     for row in rows:
-        if row.state in NOT_OBTAINED or not (made := made_of(row.environment)):
+        made, said = made_of(row.environment), {name: row.environment.get(name, "") for name in VERSIONS}
+        if row.state in NOT_OBTAINED and not any(said.values()):
             continue
         first = seen.setdefault((made, str(row.axes["vllm"])), row)
         for name in VERSIONS:
-            one, other = first.environment.get(name, ""), row.environment.get(name, "")
-            if one and other and one != other:
+            one, other = first.environment.get(name, ""), said[name]
+            if one != other:
                 raise UsageError(
                     f"{one_line(row.id)} and {one_line(first.id)} ran in one environment ({one_line(made)}), and say "
-                    f"{name} {one_line(other)} and {one_line(one)}"
+                    f"{name} {one_line(other) or 'nothing'} and {one_line(one) or 'nothing'}"
                 )
         if (row.evidence is Evidence.DEVICE) is not (first.evidence is Evidence.DEVICE):
             raise UsageError(

@@ -5,6 +5,7 @@ verdict, the links and the reason follow from the state and from the known issue
 """
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -22,6 +23,7 @@ BEFALLS = DEATHS | {State.MISSING, State.INFRA, State.NOT_RUN}
 """What no case has to say: it happens to the process that runs them, or keeps it from running."""
 _MARK = "\0"
 _ROUNDING_S = 0.01
+_OPTIONS = {"--matrix", "--seed", "--candidate"}
 _NO_LOAD = Load(
     name="", max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1, block_size=1, num_heads=1, num_kv_heads=1,
     head_size=1, dtype="",
@@ -32,7 +34,10 @@ def judged(
     planned: Sequence[Planned], rows: Sequence[CellResult], chart: Matrix, today: date
 ) -> tuple[CellResult, ...]:
     """The rows of a run as `runner report` would write them with this matrix on that day."""
-    return _expected([_bare(one, row, chart, today) for one, row in zip(planned, rows, strict=True)], chart, today)
+    made = [_bare(one, row, chart, today) for one, row in zip(planned, rows, strict=True)]
+    if len(found := {options_of(row) for row in rows if row.repro}) > 1:
+        raise UsageError(f"its cells are shown again in different ways: {' and '.join(map(str, sorted(found)))}")
+    return _expected(made, chart, today)
 
 
 def _bare(one: Planned, row: CellResult, chart: Matrix, today: date) -> CellResult:
@@ -59,6 +64,7 @@ def _expected(rows: Sequence[CellResult], chart: Matrix, today: date) -> tuple[C
 def _made(one: Planned, row: CellResult) -> CellResult:
     """The row as its cases and its plan make it, before anything is expected of it."""
     check_numbers(row)
+    options_of(row)
     found = _outcome(one, row)
     (made,) = results.build(
         [one], [found], known=(), expect=(), releases=(), repro_of=lambda _: row.repro, today=date.min
@@ -112,6 +118,24 @@ def check_numbers(row: CellResult) -> None:
         sound = len(found.batch.query_lens) == len(found.batch.seq_lens) and all(0 <= q <= s for q, s in lengths)
         if not (sound and found.required > found.allocated >= 0):
             raise UsageError(f"{one_line(row.id)} has an overflow that is none: {one_line(outcome.describe(found))}")
+
+
+def options_of(row: CellResult) -> tuple[tuple[str, str], ...]:
+    """What the line that shows a cell again says of its run: the matrix and the seed.
+
+    UsageError where the line, which people copy into a shell, does anything else.
+    """
+    if row.state is State.UNSUPPORTED and not row.repro:
+        return ()
+    try:
+        words = shlex.split(row.repro)
+    except ValueError:
+        words = []
+    options = dict(zip(words[2:-1:2], words[3:-1:2], strict=False))
+    whole = ["runner", "repro", *(word for option in options.items() for word in option), row.id]
+    if options.keys() - _OPTIONS or shlex.join(whole) != row.repro:
+        raise UsageError(f"{one_line(row.id)} is shown again by another command: {one_line(row.repro) or 'none'}")
+    return tuple(option for option in options.items() if option[0] != "--candidate")
 
 
 def _overflows(cases: Sequence[CaseResult]) -> Iterator[Overflow]:

@@ -29,8 +29,9 @@ def odd(folder: Path) -> Iterator[str]:
             if depth == MAX_DEPTH:
                 yield f"{name}: directories are nested deeper than in a bundle"
                 return
-            if not os.listdir(entry.path):
-                yield f"{name}: an empty directory was added"
+            with os.scandir(entry.path) as inside:
+                if next(inside, None) is None:
+                    yield f"{name}: an empty directory was added"
         elif not stat.S_ISREG(found.st_mode):
             yield f"{name}: is no plain file"
         else:

@@ -154,6 +154,8 @@ def _run(folder: Path, id_: str, request: Request, plain: Matrix, today: date) -
     chart = with_all_candidates(plain, folder)
     plan_text, data = _bytes(folder / PLAN, id_), _bytes(folder / results.NAME, id_)
     plan = planning.from_json(plan_text)
+    if unused := {one.name for one in candidates.kept(folder)} - {one.cell.axes.get("vllm") for one in plan.planned}:
+        raise UsageError(f"run {one_line(id_)}: the candidate {quoted(min(unused))} is in no plan")
     canonical.check(f"{PLAN} of run {one_line(id_)}", plan_text, planning.to_json(plan).encode())
     rows = results.parse(data, f"{results.NAME} of run {one_line(id_)}")
     consistency.check_plan(id_, plan.planned, chart)

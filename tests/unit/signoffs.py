@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner import matrix, plan, results, select
+from runner import candidates, matrix, plan, results, select
 from runner.expectations import naked
-from runner.model import ENVIRONMENT, CaseResult, CellResult, Evidence, State, Verdict
+from runner.model import ENVIRONMENT, Candidate, CandidateKind, CaseResult, Cause, CellResult, Evidence, State, Verdict
 from runner.plan import Planned
 from runner.signoff import bundle, facts
 from tests.unit.synthetic import INDPTR, VIRTUAL, cell, overflow, overflowed
@@ -92,9 +92,19 @@ ON_A_GPU = {
 Change = Callable[[CellResult], CellResult]
 
 
-def planned(file: Path, *filters: str, tier: str | None = None, devices: Iterable[str] = ()) -> tuple[Planned, ...]:
+FIX = Candidate(name="fix", kind=CandidateKind.PATCH, path="fix.patch", over="0.32.0", digest="0123456789abcdef")
+
+
+def planned(
+    file: Path,
+    *filters: str,
+    tier: str | None = None,
+    devices: Iterable[str] = (),
+    candidates_: Sequence[Candidate] = (),
+) -> tuple[Planned, ...]:
     """What a run with these filters would be of, on a machine with these GPUs."""
-    cells = select.select(matrix.load(file), filters=filters, tier_name=tier)
+    chart = candidates.join(matrix.load(file), candidates_)
+    cells = select.select(chart, filters=filters, tier_name=tier)
     return plan.make_plan(cells, device_archs=frozenset(devices)).planned
 
 
@@ -105,7 +115,10 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
     for one in asked:
         entries = [entry for entry in known if entry.selector.matches(one.cell.axes)]
         environment = {**cell().environment, **(ON_A_GPU if one.evidence is Evidence.DEVICE else EMULATED)}
-        environment = {name: environment[name] for name in ENVIRONMENT} | {"vllm": str(one.cell.axes["vllm"])}
+        vllm = str(one.cell.axes["vllm"])
+        environment = {name: environment[name] for name in ENVIRONMENT} | {"vllm": vllm}
+        if vllm == FIX.name:
+            environment |= {"vllm": FIX.over, "candidate": str(FIX), "recipe_digest": "ff44"}
         if one.cell.unsupported:
             row = cell(
                 State.UNSUPPORTED, cases=(), reason=one.cell.unsupported, ended_at="", resolved={}, duration_s=0.0
@@ -117,9 +130,11 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
             row = replace(row, verdict=Verdict.XFAIL, known=" ".join(dict.fromkeys(entry.issue for entry in entries)))
         else:
             row = cell(ended_at=ENDED)
+        resolved = {"backend": one.cell.axes["backend"], "hybrid": one.cell.axes["hybrid"]} if row.resolved else {}
         rows.append(
             replace(
                 row,
+                resolved=resolved,
                 id=one.cell.id,
                 axes=dict(one.cell.axes),
                 evidence=one.evidence,
@@ -138,13 +153,16 @@ def run(
     tier: str | None = None,
     text: str = MATRIX,
     change: Change = lambda row: row,
+    candidates_: Sequence[Candidate] = (),
 ) -> Path:
     """A run directory under `folder`, with rows changed by `change`; a row that it skips is planned so."""
     path = folder / name
     path.mkdir(parents=True)
     file = path / "matrix.yaml"
     file.write_text(text)
-    asked = planned(file, *filters, tier=tier, devices=devices)
+    asked = planned(file, *filters, tier=tier, devices=devices, candidates_=candidates_)
+    if candidates_:
+        (path / candidates.FILE).write_bytes(candidates.to_json(tuple(candidates_)))
     rows = tuple(change(row) for row in as_expected(file, asked))
     asked = tuple(
         replace(one, skipped=row.reason if row.state is State.SKIPPED else "")
@@ -160,7 +178,9 @@ def ended(row: CellResult, state: State, said: str = "it was so") -> CellResult:
     row = replace(row, state=state, verdict=naked(state), overflow=(), known="", reason=said, cases=())
     if state in facts.BEFALLS | {State.SKIPPED}:
         return row
-    return replace(row, cases=(CaseResult(name=VIRTUAL, state=state, message=said),))
+    cause = Cause(exception="ValueError", words=said, file="vllm/x.py", line=7, function="build")
+    broken = state in {State.FAIL, State.REFUSED}
+    return replace(row, cases=(CaseResult(name=VIRTUAL, state=state, message=said, cause=cause if broken else None),))
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -212,7 +232,7 @@ def hostile_bundle(folder: Path) -> Path:
         fields |= dict.fromkeys(("gpu", "driver"), HOSTILE) if row.evidence is Evidence.DEVICE else {}
         broken = row.id.endswith("k3-c64-small") or row.state is State.OVERFLOW
         row = ended(row, State.FAIL, HOSTILE) if broken else row
-        return replace(row, repro=HOSTILE, resolved={HOSTILE: HOSTILE}, environment={**row.environment, **fields})
+        return replace(row, resolved={HOSTILE: HOSTILE}, environment={**row.environment, **fields})
 
     quoted = json.dumps(HOSTILE.replace("\x1b", ""))
     policy = POLICY.replace("a test ships", quoted).replace("Blackwell", quoted).replace("it is Python", quoted)
