@@ -161,15 +161,15 @@ def _write_run(run: Path, id_: str, copy: Path, plain: matrix.Matrix, today: dat
     """
     copy.mkdir(parents=True)
     plan = planning.from_json((run / inputs.PLAN).read_bytes())
-    planned = {one.cell.axes.get("vllm") for one in plan.planned}
-    if kept := tuple(one for one in candidates.kept(run) if one.name in planned):
+    asked = {one.cell.axes.get("vllm") for one in plan.planned}
+    if kept := tuple(one for one in candidates.kept(run) if one.name in asked):
         (copy / candidates.FILE).write_bytes(candidates.to_json(kept))
     chart = inputs.with_all_candidates(plain, copy)
-    (copy / inputs.PLAN).write_text(planning.to_json(plan))
     rows = results.read(run)
-    consistency.check_plan(id_, plan.planned, chart)
-    consistency.check_rows(id_, plan.planned, rows, chart)
-    (copy / results.NAME).write_text(results.to_json(inputs.judged(id_, plan.planned, rows, chart, today)))
+    planned = consistency.as_of_matrix(id_, plan.planned, chart)
+    consistency.check_rows(id_, planned, rows, chart)
+    (copy / inputs.PLAN).write_text(planning.to_json(planning.Plan(planned)))
+    (copy / results.NAME).write_text(results.to_json(inputs.judged(id_, planned, rows, chart, today)))
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from runner import expand
 from runner.axes import NEUTRAL, PRODUCTS
@@ -25,7 +26,7 @@ def check_rows(run: str, planned: Sequence[Planned], rows: Sequence[CellResult],
     _check_ids(run, [one.cell.id for one in planned], [row.id for row in rows])
     for one, row in zip(planned, rows, strict=True):
         what = f"run {one_line(run)}: {one_line(row.id)}"
-        if dict(row.axes) != with_all_axes(one.cell.axes):
+        if dict(row.axes) != dict(one.cell.axes):
             raise UsageError(f"{what} is planned with other axes than its result has")
         if row.evidence is not one.evidence:
             raise UsageError(f"{what} was planned as {one.evidence}, and its result says {row.evidence}")
@@ -46,11 +47,6 @@ def _check_ids(run: str, planned: Sequence[str], there: Sequence[str]) -> None:
         f"run {one_line(run)}: its results are not those of its plan of {len(planned):,} cells: "
         f"{len(dropped):,} dropped, {len(foreign):,} of another run{example}"
     )
-
-
-def with_all_axes(axes: Mapping[str, str | int]) -> dict[str, str | int]:
-    """A run from before an axis was thought of has what that axis says by itself."""
-    return {**axes, **{axis: value for axis, value in NEUTRAL.items() if axis not in axes}}
 
 
 def wrong_environment(row: CellResult, candidate: Candidate | None) -> str:
@@ -133,8 +129,9 @@ def check_together(rows: Iterable[CellResult]) -> None:
             )
 
 
-def check_plan(run: str, planned: Iterable[Planned], chart: Matrix) -> None:
-    """Each cell of a plan is as the matrix of the sign-off has it, and of evidence that such a cell can have."""
+def as_of_matrix(run: str, planned: Iterable[Planned], chart: Matrix) -> tuple[Planned, ...]:
+    """The plan with the cells of the matrix of the sign-off, where it has the same, of evidence that they can have."""
+    found = []
     for one in planned:
         cell = _of_matrix(run, one.cell, chart)
         if other := _difference(cell, one.cell):
@@ -148,11 +145,13 @@ def check_plan(run: str, planned: Iterable[Planned], chart: Matrix) -> None:
             )
         if one.skipped and cell.unsupported:
             raise UsageError(f"run {one_line(run)}: {one_line(cell.id)} is planned as skipped, and a rule excludes it")
+        found.append(replace(one, cell=cell))
+    return tuple(found)
 
 
 def _of_matrix(run: str, cell: Cell, chart: Matrix) -> Cell:
     """The cell that the matrix has with these axes."""
-    axes = with_all_axes(cell.axes)
+    axes = {**NEUTRAL, **cell.axes}  # a run from before an axis was thought of has what that says by itself
     for axis, values in chart.axes.items():
         if axes.get(axis) not in values or type(axes[axis]) is bool:
             raise UsageError(

@@ -16,7 +16,7 @@ from runner.errors import UsageError
 from runner.matrix import Matrix
 from runner.model import Candidate, CellResult
 from runner.nearest import hint, quoted
-from runner.plan import Planned
+from runner.plan import Plan, Planned
 from runner.reports.text import one_line
 from runner.signoff import canonical, consistency, facts
 from runner.signoff import policy as policies
@@ -153,16 +153,16 @@ def _run(folder: Path, id_: str, request: Request, plain: Matrix, today: date) -
     """One run, held against the matrix, against its own plan and against itself."""
     chart = with_all_candidates(plain, folder)
     plan_text, data = _bytes(folder / PLAN, id_), _bytes(folder / results.NAME, id_)
-    plan = planning.from_json(plan_text)
-    if unused := {one.name for one in candidates.kept(folder)} - {one.cell.axes.get("vllm") for one in plan.planned}:
+    planned = consistency.as_of_matrix(id_, planning.from_json(plan_text).planned, chart)
+    if unused := {one.name for one in candidates.kept(folder)} - {one.cell.axes["vllm"] for one in planned}:
         raise UsageError(f"run {one_line(id_)}: the candidate {quoted(min(unused))} is in no plan")
-    canonical.check(f"{PLAN} of run {one_line(id_)}", plan_text, planning.to_json(plan).encode())
+    canonical.check(f"{PLAN} of run {one_line(id_)}", plan_text, planning.to_json(Plan(planned)).encode())
     rows = results.parse(data, f"{results.NAME} of run {one_line(id_)}")
-    consistency.check_plan(id_, plan.planned, chart)
-    consistency.check_rows(id_, plan.planned, rows, chart)
-    written = judged(id_, plan.planned, rows, chart, request.at.date())
+    consistency.check_rows(id_, planned, rows, chart)
+    consistency.check_together(rows)
+    written = judged(id_, planned, rows, chart, request.at.date())
     canonical.check(f"{results.NAME} of run {one_line(id_)}", data, results.to_json(written).encode())
-    now = written if today == request.at.date() else judged(id_, plan.planned, rows, chart, today)
+    now = written if today == request.at.date() else judged(id_, planned, rows, chart, today)
     return Run(
         id=id_,
         folder=f"{RUNS}/{folder.name}",
