@@ -41,13 +41,13 @@ class Attestation:
         kind, payload = self._payload()
         if kind != _IN_TOTO:
             raise NotAttestedError(f"holds {one_line(kind)}, and not an in-toto Statement")
+        said = _loaded(payload)
         try:
-            said = json.loads(payload)
             digests = {subject["digest"].get("sha256", "") for subject in said["subject"]}
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError):
             raise NotAttestedError("holds no in-toto Statement that can be read") from None
         files = {line.split("  ", 1)[0] for line in sums.decode("utf-8", "replace").splitlines()}
-        if said == json.loads(statement) or hashlib.sha256(sums).hexdigest() in digests or files <= digests:
+        if said == _loaded(statement) or hashlib.sha256(sums).hexdigest() in digests or files <= digests:
             return
         raise NotAttestedError("is about something else: it names neither SHA256SUMS nor statement.json of this bundle")
 
@@ -55,11 +55,8 @@ class Attestation:
         """What was signed, with its type, after the signature was checked."""
         try:
             text = _read(self.file)
-            data = json.loads(text)
-        except (ValueError, RecursionError):
-            raise NotAttestedError("is no attestation: it is not JSON") from None
-        key = Path(self.signer)
-        try:
+            data = _loaded(text)
+            key = Path(self.signer)
             return self._by_key(data, _read(key)) if key.is_file() else self._by_identity(text)
         except ImportError:
             raise UsageError("--signer: signatures are checked by an extra: pip install 'attnmatrix[verify]'") from None
@@ -77,11 +74,11 @@ class Attestation:
             raise UsageError(f"--signer {self.signer}: is no public key in PEM ({error})") from None
         try:
             found = data.get("dsseEnvelope", data)
-            signatures = [{"keyid": "", **one} for one in found["signatures"]]
+            # what an envelope calls its keys is a hint, and may be left out
+            signatures = [{**one, "keyid": str(number)} for number, one in enumerate(found["signatures"], 1)]
             envelope = Envelope.from_dict({**found, "signatures": signatures})
         except (KeyError, TypeError, ValueError, AttributeError):
             raise NotAttestedError("holds no DSSE envelope") from None
-        # what an envelope calls its keys is a hint, and not what a key is called here
         keys = [SSlibKey.from_crypto(public, keyid=keyid) for keyid in envelope.signatures]
         try:
             envelope.verify(keys, 1)
@@ -107,6 +104,14 @@ class Attestation:
         except (Error, ValueError) as error:
             raise NotAttestedError(f"is not signed by {self.signer}: {one_line(str(error))}") from None
         return kind, payload
+
+
+def _loaded(text: bytes) -> Any:
+    """Plain data; None where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _read(path: Path) -> bytes:

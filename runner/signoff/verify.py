@@ -85,14 +85,15 @@ def _verify(folder: Path, now: datetime, expected: Expected) -> Verified:
     found += _compared(sums, there)
     if found:
         return Verified(findings=tuple(found), decision="", digest=digest)
+    found += _attested(folder, expected)
     try:
         made = bundle.derive(folder)
         found += _derived(folder, made)
         found += _foreign(made, expected)
-        found += _attested(folder, expected)
         found += _stale(folder, made, now, expected.max_age_days)
     except RunnerError as error:
-        return Verified(findings=(f"its inputs cannot be judged: {error}",), decision="", digest=digest)
+        found.append(f"its inputs cannot be judged: {error}")
+        return Verified(findings=tuple(found), decision="", digest=digest)
     request = made.inputs.request
     return Verified(
         findings=tuple(found),
@@ -131,7 +132,7 @@ def _attested(folder: Path, expected: Expected) -> Iterator[str]:
     if expected.attestation is None:
         return
     try:
-        expected.attestation.check((folder / bundle.SUMS).read_bytes(), (folder / bundle.STATEMENT).read_bytes())
+        expected.attestation.check(_bytes(folder / bundle.SUMS), _bytes(folder / bundle.STATEMENT))
     except NotAttestedError as error:
         yield f"{expected.attestation.file}: {error}"
 
