@@ -62,6 +62,7 @@ class Attestation:
             raise UsageError("--signer: signatures are checked by an extra: pip install 'attnmatrix[verify]'") from None
 
     def _by_key(self, data: Any, pem: bytes) -> tuple[str, bytes]:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
         from securesystemslib.dsse import Envelope
         from securesystemslib.exceptions import UnverifiedSignatureError, VerificationError
@@ -70,7 +71,7 @@ class Attestation:
         try:
             public = load_pem_public_key(pem)
             SSlibKey.from_crypto(public)
-        except ValueError as error:
+        except (ValueError, UnsupportedAlgorithm) as error:
             raise UsageError(f"--signer {self.signer}: is no public key in PEM ({error})") from None
         try:
             found = data.get("dsseEnvelope", data)

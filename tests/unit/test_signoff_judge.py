@@ -88,6 +88,41 @@ def test_a_verdict_in_a_file_is_not_believed_but_worked_out_from_the_state_and_t
     assert decided(made)[1] == {K0: ["fail"]}
 
 
+FP8 = "ValueError: no FP8 on this GPU"
+EXPECT = "expect:\n  - {where: {backend: flash_attn}, refusal: no FP8 on, because: that GPU has no FP8}\nknown:\n"
+refused = only(K0, lambda row: ended(row, State.REFUSED, FP8))
+
+
+def test_a_refusal_counts_only_where_its_reason_is_named(tmp_path: Path) -> None:
+    """A candidate whose model cannot be imported was refused in every cell, and the sign-off said GO."""
+    for name, text, policy, gaps in (
+        ("by nobody", signoffs.MATRIX, POLICY, ["refused!"]),
+        ("by the matrix", signoffs.MATRIX.replace("known:\n", EXPECT), POLICY, []),
+        ("by the policy", signoffs.MATRIX, POLICY.replace("refusals: expected", "refusals: no FP8 on"), []),
+        ("otherwise", signoffs.MATRIX, POLICY.replace("refusals: expected", "refusals: no FP4 on"), ["refused!"]),
+        ("by the matrix only", signoffs.MATRIX.replace("known:\n", EXPECT), "no refusals", ["refused"]),
+    ):
+        a_run = run(tmp_path / name, "a", devices=["sm100"], text=text, change=refused)
+        policy = POLICY.replace("refusals: expected\n", "") if policy == "no refusals" else policy
+        _, made, _ = sign(tmp_path, a_run, policy=policy, waivers=WAIVERS, out=f"{name}-b")
+        assert decided(made)[1] == ({K0: gaps} if gaps else {}), name
+
+
+def test_a_refusal_of_what_passed_in_the_run_before_is_red_whatever_its_reason(tmp_path: Path) -> None:
+    text = signoffs.MATRIX.replace("known:\n", EXPECT)
+    now = run(tmp_path, "a", devices=["sm100"], text=text, change=refused)
+    before = run(tmp_path, "before", "vllm=0.31.0", text=text)
+    gone = only(K0.replace("0.32.0", "0.31.0"), lambda row: ended(row, State.REFUSED, FP8))
+    refused_before = run(tmp_path, "refused before", "vllm=0.31.0", text=text, change=gone)
+    assert decided(sign(tmp_path, now, waivers=WAIVERS, out="alone")[1])[1] == {}
+    assert decided(sign(tmp_path, now, waivers=WAIVERS, since=refused_before, out="as before")[1])[1] == {}
+    folder, made, _ = sign(tmp_path, now, waivers=WAIVERS, since=before, out="since")
+    assert decided(made) == ("NO-GO", {K0: ["regressed"]})
+    page = (folder / "signoff.md").read_text()
+    assert "| regressed<br>it passed in the run before, and is refused now |" in page
+    assert f"fix it, or let an approver waive it: runner repro {K0}" in page
+
+
 def test_an_old_result_is_stale_and_one_of_the_last_day_is_not(tmp_path: Path) -> None:
     for name, day, gaps in (
         ("old", "2026-11-17T11:59:59+00:00", ["stale"]),  # AT less 14 days and a second

@@ -1,11 +1,15 @@
 """A policy as a file: what is wrong with one is told at once and with its place; the shipped ones are whole."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
-from runner import matrix
+from runner import cli, matrix, yaml_source
+from runner.commands.schemas import SchemaOf
 from runner.errors import MatrixError, UsageError
 from runner.matrix import Matrix
 from runner.model import Evidence, Verdict
@@ -37,6 +41,67 @@ def test_a_policy_says_what_is_required_of_which_cells(tmp_path: Path, chart: Ma
     assert {cell.axes["arch"] for cell in blackwell.cells} == {"sm100"}
     # of 2 backends x 2 k on sm80, a rule takes out one
     assert (len(ampere.cells), ampere.excluded) == (3, 1)
+
+
+def test_a_policy_spells_its_tiers_out_and_no_matrix_narrows_them(tmp_path: Path, chart: Matrix) -> None:
+    text = POLICY.replace("require:", "tiers: {all: [k0]}\nrequire:").replace("cells: [sm80]", "tier: all")
+    asked = loaded(tmp_path, chart, text).requirements[1]
+    assert (asked.tier, asked.tier_filters) == ("all", ("k0",))
+    narrowed = matrix.load(write(tmp_path, "n.yaml", MATRIX.replace('all: ["chunk=64"]', 'all: ["chunk=64", "sm80"]')))
+    assert loaded(tmp_path, narrowed, text).requirements[1].cells == asked.cells
+    assert {cell.axes["spec_k"] for cell in asked.cells} == {0}
+    with pytest.raises(
+        MatrixError, match=r"the policy has no tier 'all': spell it out, as `tiers: {all: \[FILTER, ...\]}`"
+    ):
+        loaded(tmp_path, chart, text.replace("tiers: {all: [k0]}\n", ""))
+
+
+def test_the_shipped_policies_mean_by_their_tiers_what_the_shipped_matrix_does(shipped: Matrix) -> None:
+    """So that what they tell people to run is `--tier quick`."""
+    for name in ("release", "metadata"):
+        for asked in policy.load(policy.find(name), shipped, "0.32.0").requirements:
+            assert not asked.tier or shipped.tiers[asked.tier] == asked.tier_filters
+
+
+@pytest.mark.parametrize("word", ["refused", "refused!"])
+@pytest.mark.parametrize("at", ["accept: pass", "    evidence: device"])
+def test_no_policy_accepts_refusals_whatever_their_reason(word: str, at: str, tmp_path: Path, chart: Matrix) -> None:
+    """They once did: `accept: [pass, refused]` made any ValueError while vLLM is configured a good result."""
+    accept = f"accept: [pass, '{word}']"
+    text = POLICY.replace(at, f"{at}\n    {accept}" if at.startswith(" ") else accept)
+    with pytest.raises(MatrixError, match=f"'{word}' is not accepted whatever its reason"):
+        loaded(tmp_path, chart, text)
+
+
+def as_data(text: str) -> dict[str, Any]:
+    return yaml_source.parse(text, "x").data
+
+
+@pytest.mark.parametrize(("name", "text"), [("policy", POLICY), ("waivers", WAIVERS)])
+def test_a_policy_and_waivers_have_a_schema(name: str, text: str, project: Path) -> None:
+    schema = SchemaOf(name).schema
+    assert json.loads((project / f"docs/{name}.schema.json").read_text()) == schema, f"run: runner schema {name}"
+    jsonschema.Draft202012Validator.check_schema(schema)
+    check = jsonschema.Draft202012Validator(schema)
+    check.validate(as_data(text))
+    for wrong in ("what: [xfial]", "what: xfial", "more: 1"):
+        assert not check.is_valid(as_data(re.sub(r"what: .*", wrong, text)))
+
+
+def test_the_shipped_policies_follow_the_schema_and_name_it_to_editors(project: Path) -> None:
+    check = jsonschema.Draft202012Validator(SchemaOf.POLICY.schema)
+    for file in sorted((project / "policies").glob("*.yaml")):
+        head, rest = file.read_text().split("\n", 1)
+        assert head == "# yaml-language-server: $schema=../docs/policy.schema.json"
+        check.validate(as_data(rest))
+        for old, new in (("accept: [pass]", "accept: refused"), ("tier: quick", "tier: 3"), ("days: ", "days: -")):
+            assert not check.is_valid(as_data(rest.replace(old, new)))
+
+
+@pytest.mark.parametrize("name", ["matrix", "policy", "waivers"])
+def test_the_command_prints_each_schema(name: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema", name]) == 0
+    assert capsys.readouterr().out == (project / f"docs/{name}.schema.json").read_text()
 
 
 def test_a_policy_is_for_any_release(tmp_path: Path, chart: Matrix) -> None:
@@ -85,7 +150,7 @@ SAID = {
     "9:11": "the policy has no tier 'al', did you mean 'all'",
     "10:16": "an item of 'evidence' in requirement 1 must be .* did you mean 'device'",
     "12:11": "another requirement is called 'a'",
-    "16:14": "an item of tier 'all': no value of axis 'chunk' matches",
+    "16:15": "an item of tier 'all': no value of axis 'chunk' matches",
     "18:21": "unknown gap 'xfial', did you mean 'xfail'",
     "18:35": "'days' in approver 1 must be at most 3650, not 9999",
     "20:13": "'cells' in waiver 1 is empty",
