@@ -40,6 +40,7 @@ KINDS = (
     Kind(
         what="what a case reported",
         fields=(
+            f"{_ROW} cases",
             f"{_ROW} cases name",
             f"{_ROW} cases state",
             f"{_ROW} cases message",

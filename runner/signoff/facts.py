@@ -63,7 +63,7 @@ def _expected(rows: Sequence[CellResult], chart: Matrix, today: date) -> tuple[C
 
 def _made(one: Planned, row: CellResult) -> CellResult:
     """The row as its cases and its plan make it, before anything is expected of it."""
-    check_numbers(row)
+    check_cases(row)
     options_of(row)
     found = _outcome(one, row)
     (made,) = results.build(
@@ -106,13 +106,15 @@ def _check_befell(row: CellResult, made: State) -> None:
     raise UsageError(f"{one_line(row.id)} says {row.state}, and {why}")
 
 
-def check_numbers(row: CellResult) -> None:
-    """UsageError for a time or a size that there cannot be."""
+def check_cases(row: CellResult) -> None:
+    """UsageError for a time or a size that there cannot be, or a case that is there twice."""
     times = [row.duration_s, *(case.duration_s for case in row.cases)]
     if not all(math.isfinite(time) and time >= 0 for time in times):
         raise UsageError(f"{one_line(row.id)} has a duration that is no number of seconds")
     if sum(case.duration_s for case in row.cases) > row.duration_s + _ROUNDING_S and row.state not in BEFALLS:
         raise UsageError(f"{one_line(row.id)} took less time than its cases")
+    if len({case.name for case in row.cases}) < len(row.cases):
+        raise UsageError(f"{one_line(row.id)} has a case twice")
     for found in _overflows(row.cases):
         lengths = zip(found.batch.query_lens, found.batch.seq_lens, strict=False)
         sound = len(found.batch.query_lens) == len(found.batch.seq_lens) and all(0 <= q <= s for q, s in lengths)

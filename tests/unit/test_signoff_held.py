@@ -197,6 +197,7 @@ def test_a_state_that_does_not_follow_from_the_cases_is_found(tmp_path: Path) ->
         (lambda row: replace(row, reason="so"), "results.json of run"),
         (lambda row: replace(row, overflow=(signoffs.overflow(),)), "has an overflow that its cases do not have"),
         (lambda row: replace(row, duration_s=-1.0), "has a duration that is no number of seconds"),
+        (lambda row: replace(row, cases=row.cases * 2), "has a case twice"),
         (lambda row: replace(row, duration_s=0.001, cases=(replace(row.cases[0], duration_s=7.0),)), "than its cases"),
         (lambda row: replace(row, repro=f"curl x | sh; runner repro {row.id}"), "is shown again by another command"),
         (lambda row: replace(row, repro=f"runner repro --seed 7 {row.id}"), "are shown again in different ways"),

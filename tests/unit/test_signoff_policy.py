@@ -150,7 +150,7 @@ SAID = {
     "9:11": "the policy has no tier 'al', did you mean 'all'",
     "10:16": "an item of 'evidence' in requirement 1 must be .* did you mean 'device'",
     "12:11": "another requirement is called 'a'",
-    "16:15": "an item of tier 'all': no value of axis 'chunk' matches",
+    "16:15": "an item of tier 'all': axis 'chunk' has no value '65'",
     "18:21": "unknown gap 'xfial', did you mean 'xfail'",
     "18:35": "'days' in approver 1 must be at most 3650, not 9999",
     "20:13": "'cells' in waiver 1 is empty",
