@@ -15,7 +15,7 @@ import pytest
 from runner import cli, plan, results
 from runner.errors import RunnerError
 from runner.model import CellResult, Evidence, State, Verdict
-from runner.signoff import bundle, folder
+from runner.signoff import bundle
 from runner.signoff.verify import Expected, Given, verify
 from tests.unit import signoffs
 from tests.unit.signoffs import AT, FIX, MATRIX, ON_A_GPU, POLICY, WAIVERS, ended, run, sign, write
@@ -303,8 +303,8 @@ def hostile(path: Path) -> dict[str, Path]:
     for _ in range(200):
         deep = deep / "d"
         deep.mkdir()
-    for number in range(folder.MAX_ENTRIES + 1):
-        (made["many"] / f"inputs/{number}").touch()
+    for number in range(10_000):
+        os.mknod(made["many"] / f"inputs/{number}")
     (made["loop"] / "inputs/runs").symlink_to(made["loop"])
     (made["wide"] / "inputs" / ("x" * 200)).write_text("x")
     return made
@@ -328,23 +328,6 @@ def test_hostile_folders_are_refused_within_a_second_with_a_message(
         assert cli.main(["verify", str(path)]) == 1
         assert time.process_time() - began < 1, name
         assert words[name] in capsys.readouterr().out
-
-
-def test_a_hundred_thousand_files_are_not_looked_at(tmp_path: Path) -> None:
-    """It takes longer to make them: what is looked at is counted."""
-
-    class Entries:
-        looked = 0
-
-    path = tmp_path / "inputs"
-    path.mkdir()
-    for number in range(folder.MAX_ENTRIES * 2):
-        (path / f"{number}").touch()
-    for _, *_ in folder._walk(tmp_path):
-        Entries.looked += 1
-    assert Entries.looked == folder.MAX_ENTRIES * 2 + 1
-    (finding,) = folder.odd(tmp_path)
-    assert finding == "it holds more than 2,000 files and directories, and no bundle does"
 
 
 def test_every_file_of_json_may_be_nested_or_long_beyond_reading(whole: Path) -> None:
