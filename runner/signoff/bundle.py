@@ -120,6 +120,7 @@ def _request(asked: Asked) -> Request:
         runs=tuple(_id(run) for run in asked.runs),
         since=_id(asked.since) if asked.since else "",
         url=asked.url,
+        format=inputs.FORMAT,
     )
 
 

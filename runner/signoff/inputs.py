@@ -29,6 +29,8 @@ WAIVERS = "waivers.yaml"
 PLAN = "plan.json"
 RUNS = "runs"
 SINCE = "since"
+FORMAT = 2
+"""Since 2, results and plans are written anew, and every file is what the runner writes of what it holds."""
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -47,6 +49,8 @@ class Request:
     """The id of the run that it is compared with; empty where there is none."""
     url: str = ""
     """Where the runs can be seen, such as a CI job."""
+    format: int = 1
+    """What a bundle holds and how it is written: FORMAT of the version that made it."""
 
 
 _REQUEST = TypeAdapter(Request)
@@ -103,6 +107,11 @@ def read(folder: Path, *, at: datetime | None = None) -> Inputs:
         raise UsageError(f"{REQUEST}: cannot be read: {str(error).splitlines()[0]}") from None
     if request.at.tzinfo is None or not 2000 <= request.at.year < 3000:
         raise UsageError(f"{REQUEST}: 'at' is no time of a sign-off, with its time zone")
+    if request.format != FORMAT:
+        raise UsageError(
+            f"{REQUEST}: the bundle is of format {request.format}, and this version reads {FORMAT}: verify it with the "
+            f"version that made it, attnmatrix {one_line(request.attnmatrix)}"
+        )
     canonical.check(REQUEST, text, _written(request))
     request = replace(request, at=request.at.astimezone(UTC))
     today = (at or request.at).astimezone(UTC).date()

@@ -374,6 +374,15 @@ def test_a_bundle_of_another_version_is_not_judged_by_this_one(whole: Path, tmp_
     assert "verify it with that version" in finding
 
 
+def test_a_bundle_of_another_format_names_the_version_that_reads_it(whole: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+    request = copy / "inputs/request.json"
+    request.write_text(request.read_text().replace(',\n "format": 2', ""))
+    mended(copy)
+    (finding,) = checked(copy).findings
+    assert "the bundle is of format 1, and this version reads 2: verify it with the version that made it" in finding
+
+
 @pytest.mark.parametrize(
     ("later", "max_age_days", "said"),
     [
