@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from runner import (
@@ -20,6 +19,7 @@ from runner import (
     results,
     rundir,
     select,
+    standing,
 )
 from runner import plan as planning
 from runner.engines.base import Engine
@@ -268,14 +268,21 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"
 
-    return partial(
-        results.build,
-        known=chart.known if known else (),
-        expect=chart.expect,
-        releases=chart.axes["vllm"],
-        repro_of=repro_of,
-        today=expectations.today(),
-    )
+    entries, today = chart.known if known else (), expectations.today()
+
+    def judge(planned: Sequence[planning.Planned], outcomes: Iterable[CellOutcome]) -> tuple[CellResult, ...]:
+        rows = results.build(
+            planned,
+            outcomes,
+            known=entries,
+            expect=chart.expect,
+            releases=chart.axes["vllm"],
+            repro_of=repro_of,
+            today=today,
+        )
+        return standing.told(rows, entries, chart, today)
+
+    return judge
 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:

@@ -29,6 +29,7 @@ def render(results: Sequence[CellResult], *, exit_code: int, title: str = "", li
     sections = [
         f"# Attention matrix{': ' + code(title) if title else ''}\n\n**{summary.exit_line(exit_code)}**\n",
         _totals(results) + "".join(f"\n{line}\n" for line in summary.evidence_lines(results)),
+        f"{hint}\n" if (hint := summary.known_line(results)) else "",
         "".join(f"- {code(line, 1000)}\n" for line in summary.expired_lines(results)),
         unexpected_text,
         _section("Known, and still so", known, axes, brief=True, limit=left),

@@ -22,6 +22,10 @@ EXPLAINED = (Verdict.REFUSED, Verdict.UNSUPPORTED, Verdict.SKIPPED)
 """Good verdicts that owe the reader a reason."""
 
 
+KNOWN = (Verdict.XFAIL, Verdict.FLAKY)
+"""Verdicts that known issues make of trouble."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
     """Why so many cells were not judged."""
@@ -84,6 +88,12 @@ def expired_lines(results: Sequence[CellResult], *, limit: int = 10) -> list[str
         for link, n in cells.most_common()
     ]
     return lines[:limit] + ([f"expired: {len(lines) - limit:,} more known issues"] if lines[limit:] else [])
+
+
+def known_line(results: Sequence[CellResult]) -> str:
+    """How much trouble counts as expected, and how to see the run without that; empty where there is none."""
+    known = sum(result.verdict in KNOWN for result in results)
+    return f"known issues explain {count(known, 'cell')}: `runner --no-known` judges without them" if known else ""
 
 
 def exit_line(code: int) -> str:

@@ -55,6 +55,8 @@ def show(
     for line in summary.expired_lines(results):
         console.print(Text(line, style="bold red"), soft_wrap=True)
     console.print(Text(summary.totals_line(results), style="bold"))
+    if known := summary.known_line(results):
+        console.print(known, markup=False, soft_wrap=True)
     if where:
         console.print(Text(f"results in {one_line(where)}"), soft_wrap=True)
     console.print(Text(summary.exit_line(exit_code), style="bold green" if exit_code == 0 else "bold red"))

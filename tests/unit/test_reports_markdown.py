@@ -37,6 +37,13 @@ def test_unexpected_groups_come_before_known_ones():
     assert text.index("## Unexpected: 1 group") < text.index("## Known, and still so: 3 groups")
 
 
+def test_a_run_with_known_trouble_names_the_flag_that_shows_it_without():
+    rows = list(synthetic.results())
+    hint = "\nknown issues explain 432 cells: `runner --no-known` judges without them\n"
+    assert hint in markdown.render(list(synthetic.known(rows)), exit_code=0)
+    assert "--no-known" not in markdown.render(rows, exit_code=1)
+
+
 def test_known_links_are_links_and_nothing_else_is():
     row = replace(cell(State.OVERFLOW, overflowed()), verdict=Verdict.XFAIL, known=ISSUE)
     assert f"- known: <{ISSUE}>\n" in markdown.render([row], exit_code=0)

@@ -167,6 +167,12 @@ def test_known_groups_come_after_the_unexpected_ones_with_their_link():
     assert "message" not in known
 
 
+def test_a_run_with_known_trouble_names_the_flag_that_shows_it_without():
+    hint = "\nknown issues explain 8 cells: `runner --no-known` judges without them\n"
+    assert hint in shown(list(synthetic.known(small())))
+    assert "--no-known" not in shown(small(), code=1)
+
+
 def test_an_unexpected_pass_says_what_to_do():
     row = replace(cell(), verdict=Verdict.XPASS, known=ISSUE, reason="take the entry out")
     text = shown([row], code=1)
