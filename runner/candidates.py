@@ -107,8 +107,13 @@ def keep(chart: Matrix, directory: Path) -> Matrix:
             shutil.copyfile(spec.candidate.path, copy)
             environments[name] = replace(spec, candidate=replace(spec.candidate, path=str(copy)))
     if kept := tuple(spec.candidate for spec in environments.values() if spec.candidate):
-        (directory / FILE).write_bytes(_CANDIDATES.dump_json(kept, indent=1))
+        (directory / FILE).write_bytes(to_json(kept))
     return replace(chart, environments=environments)
+
+
+def to_json(candidates: tuple[Candidate, ...]) -> bytes:
+    """The bytes of candidates.json."""
+    return _CANDIDATES.dump_json(candidates, indent=1)
 
 
 def kept(directory: Path) -> tuple[Candidate, ...]:

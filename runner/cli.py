@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from runner import listing, matrix, output, select
+from runner import listing, output, select
 from runner import plan as planning
 from runner.commands import arguments, bisect, ci, compare, history, known, signoff
 from runner.commands.arguments import (
@@ -30,6 +30,7 @@ from runner.commands.arguments import (
     counted,
     seconds,
 )
+from runner.commands.schemas import SchemaOf
 from runner.errors import RunnerError, UsageError
 from runner.options import DEFAULT_TIMEOUT_S, EngineName, Obtained, RunOptions, Sanitizer, default_matrix
 
@@ -182,9 +183,11 @@ def list_(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON schema of matrix.yaml, for editors."""
-    output.emit(json.dumps(matrix.json_schema(), indent=2))
+def schema(
+    of: Annotated[SchemaOf, typer.Argument(metavar="matrix|policy|waivers", help="Of which file.")] = SchemaOf.MATRIX,
+) -> None:
+    """Print the JSON schema of matrix.yaml, of a policy or of a file of waivers, for editors."""
+    output.emit(json.dumps(of.schema, indent=2))
 
 
 @app.command()

@@ -272,7 +272,7 @@ def _dispatch(run: _Run, orders: tuple[Order, ...], engine: Engine, stop: StopSi
 
 def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 0) -> Judge:
     """The line that shows a cell again names the matrix and the seed only where they are not the ones it has."""
-    option = "" if matrix_file == default_matrix() else f"--matrix {matrix_file} "
+    option = "" if matrix_file == default_matrix() else f"--matrix {shlex.quote(str(matrix_file))} "
     option += f"--seed {seed} " if seed else ""
 
     def repro_of(cell: Cell) -> str:
