@@ -27,8 +27,8 @@ from cases.verdicts import (
     Overflowed,
     Refused,
     Substituted,
-    Told,
     Unavailable,
+    Wrong,
     ours,
     words_of,
 )
@@ -143,7 +143,7 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         try:
             deployed = vllm_api.deploy(cell)
             resolved = vllm_api.resolved(deployed)
-        except (Refused, Substituted, Unavailable, HandedOver, Told, MachineTrouble) as error:
+        except (Refused, Substituted, Unavailable, HandedOver, Wrong, MachineTrouble) as error:
             deployed = error
         request.config.stash[_RESOLVED] = {cell.id: resolved}
         request.config.stash[_DEPLOYED] = (cell, deployed)
@@ -220,7 +220,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "skipped"
         case _ if ours(error):
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
-    said_whole = isinstance(error, HandedOver | Told) or state not in ("fail", "missing", "oom")
+    said_whole = isinstance(error, HandedOver | Wrong) or state not in ("fail", "missing", "oom")
     message = "" if error is None else str(error) if said_whole else words_of(error)
     return {
         "state": state,

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from cases.causes import of_product
-from cases.verdicts import MachineTrouble, Told
+from cases.verdicts import MachineTrouble, Wrong
 
 LOGGER = "vllm.model_executor.models.registry"
 FAILED = "failed to be inspected"
@@ -56,29 +56,29 @@ def forget() -> None:
 def reason_of(error: Exception) -> Exception | None:
     """What to raise for an error of vLLM's that says no more than that an inspection failed; None for another error.
 
-    MachineTrouble where the subprocess was ended from outside or lacked memory, Told with its own words else.
+    MachineTrouble where the subprocess was ended from outside or lacked memory, Wrong with its own words else.
     """
     if FAILED not in str(error):
         return None
     raised = LAST.raised
     if raised is None:
-        return Told("vLLM could not inspect the model, and its log does not say why")
+        return Wrong("vLLM could not inspect the model, and its log does not say why")
     before = raised.__cause__ or raised
     text = str(raised)
     if isinstance(before, subprocess.CalledProcessError) and before.returncode < 0:
         by = signal.Signals(-before.returncode)
         if by in ENDED:
             return MachineTrouble(f"the process in which vLLM inspects the model was ended by {by.name}")
-        return Told(f"the process in which vLLM inspects the model died by {by.name}")
+        return Wrong(f"the process in which vLLM inspects the model died by {by.name}")
     kind, words, cause = last_error(text)
     if isinstance(raised, OSError | MemoryError | subprocess.TimeoutExpired) or kind in OF_MACHINE:
         return MachineTrouble(
             f"the process in which vLLM inspects the model: {kind or type(raised).__name__}: {words or text}"
         )
     if not kind:
-        return Told(f"vLLM could not inspect the model: {text.strip()[-600:]}")
+        return Wrong(f"vLLM could not inspect the model: {text.strip()[-600:]}")
     where = f" ({cause['file']}:{cause['line']} in {cause['function']})" if cause else ""
-    return Told(f"vLLM cannot import its own model: {kind}: {words}{where}", cause)
+    return Wrong(f"vLLM cannot import its own model: {kind}: {words}{where}", cause)
 
 
 def last_error(text: str) -> tuple[str, str, dict[str, Any] | None]:

@@ -14,8 +14,7 @@ AXIS = "backend"
 def require(orders: Sequence[Order], backends: Mapping[str, Iterable[str]], matrix: Path) -> None:
     """MatrixError where cells ask for a backend that their vLLM has not.
 
-    `backends` are those that each environment has, as far as it is known. A candidate is asked for what it or its
-    release has: what it has lost is its own fault, and its cells say so.
+    `backends` are those that each environment has, as far as it is known.
     """
     lacking: dict[str, list[str]] = {}
     for order in orders:

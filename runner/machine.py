@@ -22,7 +22,7 @@ from runner.engines.local import LocalEngine
 from runner.engines.parcel import pack
 from runner.environments import daemon, travelling
 from runner.environments.image import ensure_image
-from runner.environments.recipe import Edited, Layer, Recipe, digest, recipe_for, shipped
+from runner.environments.recipe import digest, recipe_for, shipped
 from runner.environments.venv import ensure_local
 from runner.errors import MachineError
 from runner.leases import Leases
@@ -214,17 +214,14 @@ def local_python(chart: Matrix, order: Order, say: Say) -> Path:
     return ensure_local(recipe_for(chart, order.environment), say=say).python
 
 
-def local_backends(chart: Matrix, order: Order, say: Say) -> set[str]:
-    """The attention backends of an order's local environment, and of the release that a candidate is over.
+def local_backends(chart: Matrix, order: Order, say: Say) -> tuple[str, ...]:
+    """The attention backends of an order's local environment; none where nobody knows.
 
-    None where they are not known: of an environment that was made by hand, or of a wheel, which is over nothing.
+    That is so of one that was made by hand, and of a candidate, which may add some: its cells find out.
     """
-    recipe = None if order.evidence is Evidence.DEVICE else recipe_for(chart, order.environment)
-    if recipe is None or (chart.environments[order.environment].candidate and isinstance(recipe, Recipe)):
-        return set()
-    layers: list[Layer] = [recipe, recipe.over] if isinstance(recipe, Edited) else [recipe]
-    found = [set(ensure_local(layer, say=say).backends) for layer in layers]
-    return set().union(*found) if all(found) else set()
+    if order.evidence is Evidence.DEVICE or chart.environments[order.environment].candidate:
+        return ()
+    return ensure_local(recipe_for(chart, order.environment), say=say).backends
 
 
 def docker_image(client: docker.DockerClient, chart: Matrix, order: Order, say: Say) -> str:

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from vllm.version import __version__
 
-from cases.verdicts import Told
+from cases.verdicts import Wrong
 
 REGISTRIES = (
     ("vllm.v1.attention.backends.registry", "AttentionBackendEnum"),
@@ -27,9 +27,9 @@ def names() -> list[str]:
 
 
 def require(backend: str) -> None:
-    """Told where vLLM has no such backend: nothing is refused, what is asked for does not exist."""
+    """Wrong where vLLM has no such backend: nothing is refused, what is asked for does not exist."""
     if (known := names()) and backend not in known:
-        raise Told(
+        raise Wrong(
             f"vLLM {__version__} has no attention backend {backend}; it has {', '.join(known)}: where the release has "
             "none either, correct the axis `backend` of the matrix, or exclude it by a rule"
         )

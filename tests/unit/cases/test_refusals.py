@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from cases import inspections, refusals
 from cases.causes import cause_of
-from cases.verdicts import MachineTrouble, Told
+from cases.verdicts import MachineTrouble, Wrong
 
 VLLM = """
 import json
@@ -153,7 +153,7 @@ def failed(code: int, text: str) -> RuntimeError:
 )
 def test_the_error_of_an_inspection_is_dug_out_with_its_place(last: str) -> None:
     found = inspected(failed(1, TEXT.replace("{last}", last)))
-    assert isinstance(found, Told)
+    assert isinstance(found, Wrong)
     kind, _, words = last.rpartition(".")[2].partition(": ")
     assert str(found).startswith(f"vLLM cannot import its own model: {kind}: {words}")
     assert str(found).endswith("(vllm/model_executor/models/llama4.py:23 in <module>)")
@@ -180,7 +180,7 @@ def test_an_inspection_that_was_ended_or_lacked_room_is_the_machines(error: Exce
 
 def test_an_inspection_that_crashed_is_vllms() -> None:
     found = inspected(failed(-signal.SIGSEGV, "Error raised in subprocess:\n"))
-    assert isinstance(found, Told)
+    assert isinstance(found, Wrong)
     assert str(found) == "the process in which vLLM inspects the model died by SIGSEGV"
 
 
