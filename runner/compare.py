@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from runner import compare_cases
+from runner.compare_cases import Both
 from runner.errors import UsageError
 from runner.model import AxisValue, CellResult, Evidence, Fault, State, Verdict
-from runner.troubles import THE_CELL, Harm, befell, harm, judged, said, says, troubles
+from runner.troubles import THE_CELL, Harm, harm, judged, says, troubles
 
 __all__ = ["Change", "Comparison", "Harm", "Kind", "compare", "details", "judged", "troubles"]
 
@@ -43,40 +45,6 @@ class Kind(StrEnum):
     """It passes on both sides, or is refused on both."""
     UNJUDGED = "unjudged"
     """Excluded, skipped, or without a result on both sides: nothing is said of it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Both:
-    """What one case says on each side, or the cell as a whole."""
-
-    name: str
-    before: State
-    after: State
-
-    @property
-    def worse(self) -> bool:
-        """It passed or was refused, and now it breaks or gives no verdict for a reason that may be vLLM's; or it passed
-        and is refused now."""
-        if self.after.fault in {Fault.PRODUCT, Fault.HARNESS}:
-            return self.before in {State.PASS, State.REFUSED}
-        return self.refused
-
-    @property
-    def refused(self) -> bool:
-        return self.before is State.PASS and self.after is State.REFUSED
-
-    @property
-    def gone(self) -> bool:
-        return says(self.before) and not says(self.after)
-
-    @property
-    def lost(self) -> bool:
-        """It was judged, and now nobody asked vLLM; what a rule excludes, or nobody planned, is not missed."""
-        return self.gone and not self.worse and self.after is not State.UNSUPPORTED
-
-    @property
-    def alike(self) -> bool:
-        return self.before is self.after or self.before.fault is self.after.fault is Fault.PRODUCT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +138,7 @@ def compare(before: Sequence[CellResult], after: Sequence[CellResult], *, along:
     pairs = [(sides[0].get(key), sides[1].get(key), row) for key, row in (sides[1] | sides[0]).items()]
     changes = []
     for old, new, row in pairs:
-        cases = tuple(_cases(old, new, same_by_design=not across or along == RELEASES))
+        cases = tuple(compare_cases.of(old, new, same_by_design=not across or along == RELEASES))
         axes = {axis: value for axis, value in row.axes.items() if not (across and axis == along)}
         changes.append(Change(kind=_kind(old, new, cases), axes=axes, before=old, after=new, cases=cases))
     return Comparison(
@@ -183,34 +151,6 @@ def compare(before: Sequence[CellResult], after: Sequence[CellResult], *, along:
 
 def _by_axes(rows: Sequence[CellResult], *, without: str) -> dict[Matched, CellResult]:
     return {frozenset(item for item in row.axes.items() if item[0] != without): row for row in rows}
-
-
-def _cases(before: CellResult | None, after: CellResult | None, *, same_by_design: bool) -> Iterator[Both]:
-    """Each case that does not pass on both sides, and the cell itself.
-
-    A case that is not there any more is missing; where the cases themselves are others, nobody ran it. Where the two
-    have other cases by design, one that only the side before has is left out, and of the other side what is no trouble.
-    """
-    old, new = ({case.name for case in row.cases} if row is not None else set() for row in (before, after))
-    whole = not (old and new)
-    yield from _unless_well(THE_CELL, befell(before, whole=whole), befell(after, whole=whole))
-    vanished = State.NOT_RUN if other_cases(before, after) else State.MISSING
-    for name in dict.fromkeys(case.name for row in (before, after) if row is not None for case in row.cases):
-        one, other = said(before, name), said(after, name, vanished=vanished)
-        by_design = name not in new or (name not in old and other.fault is not Fault.PRODUCT)
-        if same_by_design or whole or not by_design:
-            yield from _unless_well(name, one, other)
-
-
-def _unless_well(name: str, before: State, after: State) -> Iterator[Both]:
-    if not before is after is State.PASS:
-        yield Both(name=name, before=before, after=after)
-
-
-def other_cases(before: CellResult | None, after: CellResult | None) -> bool:
-    """Whether both sides say by which cases they were judged, and these are not the same."""
-    sides = {row.environment.get("cases_digest", "") for row in (before, after) if row is not None}
-    return len(sides - {""}) > 1
 
 
 def _kind(before: CellResult | None, after: CellResult | None, cases: Sequence[Both]) -> Kind:
@@ -233,7 +173,7 @@ def _kind(before: CellResult | None, after: CellResult | None, cases: Sequence[B
         return Kind.GONE
     if any(says(case.after) and not says(case.before) for case in cases):
         return Kind.NEW
-    return Kind.STILL if any(case.after.bad for case in cases) else Kind.SAME
+    return Kind.STILL if any(case.before.bad and case.after.bad for case in cases) else Kind.SAME
 
 
 def _breaks(case: Both, after: CellResult) -> bool:

@@ -1,4 +1,4 @@
-"""What is wrong in one cell, and what each of its cases says of vLLM. Pure; known issues are left aside."""
+"""What is wrong with the product in one cell, and how bad that is. Pure; known issues are left aside."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -7,7 +7,6 @@ from runner.model import CellResult, Fault, How, State, Verdict
 
 THE_CELL = ""
 """Stands where a case's name does for what befell a cell as a whole."""
-_NEVER_BEGUN = frozenset({State.INFRA, State.NOT_RUN})
 
 
 class Harm(IntEnum):
@@ -88,33 +87,3 @@ def says(state: State) -> bool:
 def judged(row: CellResult | None) -> bool:
     """Whether vLLM had a say in a cell, be it in one case alone."""
     return row is not None and (says(row.state) or any(says(case.state) for case in row.cases))
-
-
-def befell(row: CellResult | None, *, whole: bool) -> State:
-    """What befell a cell itself: its state, but a pass where a case explains that; of the `whole`, its state anyhow.
-
-    A cell that was not planned is `unsupported`.
-    """
-    if row is None:
-        return State.UNSUPPORTED
-    return State.PASS if not whole and row.state in {case.state for case in row.cases} else row.state
-
-
-def said(row: CellResult | None, name: str, *, vanished: State = State.MISSING) -> State:
-    """What the case of this name says in a cell; `vanished` is the word for one that it lacks.
-
-    What a death kept from running is `missing`: vLLM may be the reason. What the end of the run, or the machine, kept
-    from running stays `not_run` or `infra`. In a cell without any case, each says what the cell does; none passed.
-    """
-    if row is None:
-        return State.UNSUPPORTED
-    states = {case.name: case.state for case in row.cases}
-    wholly = all(state is row.state for state in states.values())
-    if name in states:
-        state = states[name]
-        if state is State.NOT_RUN and row.state not in _NEVER_BEGUN:
-            return State.MISSING
-        return State.SKIPPED if state is State.UNSUPPORTED and not wholly else state
-    if row.state in {*_NEVER_BEGUN, State.REFUSED} or (wholly and row.state in {State.SKIPPED, State.UNSUPPORTED}):
-        return row.state
-    return vanished if states or row.state is State.PASS else row.state

@@ -124,6 +124,37 @@ def test_cells_lost_to_the_machine_are_no_silence():
     assert "exit 3: nothing got worse, but cells were lost" in text
 
 
+def test_a_verdict_that_is_not_given_any_more_is_told_with_its_reason():
+    """XQA given a bool for its mask: the case that reads the mask trips, and all others pass as before."""
+    tripped = CaseResult(
+        name=MASK, state=State.MISSING, message="AttributeError: 'bool' object has no attribute 'shape'"
+    )
+    row = cell(State.MISSING, tripped, axes={**NEW[0].axes})
+    others = tuple(case for case in NEW[0].cases if case.name != MASK)
+    text = shown(OLD[:1], [replace(row, cases=(*others, tripped))])
+    assert "1 cell got worse\n1 cell of these passed a case that gives no verdict now\n" in text
+    assert (
+        "gone, worse · 1 cell · emulated\n"
+        "  before    pass\n"
+        f"  after     missing in {MASK}\n"
+        "  reason    AttributeError: 'bool' object has no attribute 'shape'\n"
+    ) in text
+    assert "exit 1: something got worse" in text
+
+
+def test_what_changed_stands_before_what_one_side_alone_judged():
+    before = [row for row in NEW if row.axes["arch"] == "sm120"] + [row for row in OLD if row.axes["arch"] != "sm120"]
+    before = [replace(row, axes={**row.axes, "vllm": "0.28.0"}) for row in before]
+    after = [replace(row, axes={**row.axes, "vllm": "0.28.0"}) for row in OLD]
+    after = [
+        row if row.axes["arch"] == "sm120" else replace(row, state=State.INFRA, verdict=Verdict.INFRA, cases=())
+        for row in after
+    ]
+    text = shown(before, after)
+    assert text.index("changed · 5 cells") < text.index("gone · 12 cells")
+    assert "exit 3" in text
+
+
 def test_new_cells_with_trouble_are_counted_and_not_called_worse():
     text = shown([row for row in OLD if row.axes["arch"] != "sm120"], OLD)
     assert "6 new cells with trouble: not known to be worse, for nothing was known before" in text
