@@ -19,7 +19,8 @@ with it, and look for each test that is named here.
 
 A case ends in a state. A cell's state is the worst of its cases, or what befell the cell itself. What `matrix.yaml`
 expects makes a verdict of it: the state itself, or `refused!`, `xfail`, `xpass` or `flaky`. A run exits with the code
-of its worst verdict. Product trouble wins over all else, and trouble of the harness or the machine over what was not run.
+of its worst verdict. Product trouble wins over all else, and trouble of the harness or the machine over what was not
+run.
 
 """
 
