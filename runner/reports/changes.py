@@ -142,13 +142,21 @@ def fields(group: Alike, axes: Domain) -> Iterator[Field]:
             "flaky", [f"{count(shaky, 'cell')} seen both ways at one revision: run again before you believe it"]
         )
     if (now := group.changes[0].after) and (
-        group.lost or group.kind is Kind.GONE or (now.state is State.REFUSED and group.kind is not Kind.STILL)
+        any(case.gone for case in group.changes[0].cases)
+        or (now.state is State.REFUSED and group.kind is not Kind.STILL)
     ):
-        yield Field("reason", [one_line(now.reason) or "none given"])
+        yield Field("reason", [one_line(_why(group.changes[0]) or now.reason) or "none given"])
     yield Field("where", compact(group.changes, axes, limit=PATTERNS))
     repro = next((side.repro for side in reversed(sides(group.changes[0])) if side.repro), "")
     if repro:
         yield Field("repro", [one_line(repro, 1000)], copied=True)
+
+
+def _why(change: Change) -> str:
+    """What the first case says that gives no verdict any more."""
+    gone = {case.name for case in change.cases if case.gone}
+    cases = change.after.cases if change.after else ()
+    return next((case.message for case in cases if case.name in gone and case.message), "")
 
 
 def sides(change: Change) -> list[CellResult]:

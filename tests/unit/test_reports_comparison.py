@@ -129,9 +129,9 @@ def test_a_verdict_that_is_not_given_any_more_is_told_with_its_reason():
     tripped = CaseResult(
         name=MASK, state=State.MISSING, message="AttributeError: 'bool' object has no attribute 'shape'"
     )
-    row = cell(State.MISSING, tripped, axes={**NEW[0].axes})
     others = tuple(case for case in NEW[0].cases if case.name != MASK)
-    text = shown(OLD[:1], [replace(row, cases=(*others, tripped))])
+    row = replace(cell(State.MISSING, tripped, axes={**NEW[0].axes}), cases=(*others, tripped))
+    text = shown(OLD[:1], [row])
     assert "1 cell got worse\n1 cell of these passed a case that gives no verdict now\n" in text
     assert (
         "gone, worse · 1 cell · emulated\n"
@@ -140,6 +140,13 @@ def test_a_verdict_that_is_not_given_any_more_is_told_with_its_reason():
         "  reason    AttributeError: 'bool' object has no attribute 'shape'\n"
     ) in text
     assert "exit 1: something got worse" in text
+    sides = []
+    for one in (OLD[0], row):
+        cases = (*(case for case in one.cases if case.name != RAISED.name), RAISED)
+        sides.append(replace(one, state=State.OVERFLOW, reason="too short", cases=cases, overflow=RAISED.overflow))
+    text = shown(sides[:1], sides[1:], width=200)
+    assert f"  after     overflow raised in indptr; missing in {MASK}\n" in text, "beside trouble of both sides"
+    assert "  reason    AttributeError: 'bool' object has no attribute 'shape'\n" in text
 
 
 def test_what_changed_stands_before_what_one_side_alone_judged():
