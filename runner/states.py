@@ -68,7 +68,7 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "unit/test_ci_plan_and_gather.py::test_a_refusal_where_another_job_saw_the_release_before_pass_is_red",
             ),
             (
-                "the same where another run did, in `runner history`, `runner trend` and `runner bisect`",
+                "the same where another run did, in `runner history CELL`, `runner trend` and bisects",
                 "unit/test_history_questions.py::test_a_refusal_where_the_release_before_passes_is_bad",
             ),
         ),
@@ -202,7 +202,7 @@ MEANINGS: Mapping[Verdict, Meaning] = {
         ),
         never=(
             (
-                "a cell that the release before judged, as unchanged: `runner compare` says that it got worse",
+                "a cell that the release before judged, as unchanged: `runner compare A B` says that it got worse",
                 "unit/test_compare.py::test_a_case_that_passed_and_gives_no_verdict_now_got_worse",
             ),
         ),
@@ -223,7 +223,7 @@ MEANINGS: Mapping[Verdict, Meaning] = {
         ),
         never=(
             (
-                "a case that passed before, as unchanged: `runner compare` says that it got worse",
+                "a case that passed before, as unchanged: `runner compare A B` says that it got worse",
                 "unit/test_compare.py::test_a_case_that_passed_and_gives_no_verdict_now_got_worse",
             ),
             (
@@ -325,7 +325,7 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "unit/test_expectations.py::test_a_refusal_that_nobody_named_says_what_is_missing",
             ),
             (
-                "something unchanged where the base passed: `runner compare` says `regressed`, always",
+                "something unchanged where the base passed: `runner compare A B` says `regressed`, always",
                 "unit/test_compare.py::test_a_refusal_of_what_passed_is_a_regression",
             ),
         ),
