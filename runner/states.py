@@ -28,7 +28,7 @@ class Meaning:
 
 MEANINGS: Mapping[Verdict, Meaning] = {
     Verdict.XPASS: Meaning(
-        short="known to be in trouble, but it passes now: the entry must go",
+        short="known to be in trouble, but it passes now: the entry must change",
         holds=(
             (
                 "a cell that passes where an entry under `known` expects trouble",
