@@ -48,6 +48,10 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "a cell of which nothing was judged: its state stays",
                 "unit/test_expectations.py::test_what_was_not_judged_neither_confirms_nor_refutes_an_issue",
             ),
+            (
+                "a cell whose deployment cannot overflow, and passes: `pass`",
+                "unit/test_expectations.py::test_a_pass_where_the_deployment_cannot_overflow_is_a_pass",
+            ),
         ),
         next="Change the entry by what a run shows: [known issues](known.md).",
     ),
@@ -88,6 +92,11 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "contract/test_behaviours.py::test_a_crash_takes_down_one_cell_and_is_named",
             ),
             ("a death between the cases", "unit/test_outcome.py::test_a_death_between_the_cases_names_none"),
+            (
+                "a cell that kills each worker that it is given",
+                "contract/test_own_doing.py::"
+                "test_a_cell_that_kills_each_of_its_workers_has_crashed_and_the_next_is_whole",
+            ),
         ),
         never=(
             (
@@ -179,6 +188,15 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "a candidate that brings back a fault of the past",
                 "e2e/test_engine.py::test_a_fault_of_the_past_turns_its_cell_red",
             ),
+            (
+                "a candidate that cannot be imported",
+                "unit/test_dispatch.py::"
+                "test_a_candidate_that_cannot_be_imported_is_the_products_and_its_release_is_none_the_worse",
+            ),
+            (
+                "a cell that reports nonsense",
+                "contract/test_own_doing.py::test_a_cell_that_reports_nonsense_has_failed_once_and_the_next_is_whole",
+            ),
         ),
         never=(
             (
@@ -263,6 +281,10 @@ MEANINGS: Mapping[Verdict, Meaning] = {
             (
                 "a cell that crashes by itself: `crash`",
                 "contract/test_behaviours.py::test_a_crash_takes_down_one_cell_and_is_named",
+            ),
+            (
+                "nonsense that a cell reports: `fail`",
+                "contract/test_own_doing.py::test_a_cell_that_reports_nonsense_has_failed_once_and_the_next_is_whole",
             ),
         ),
         next="Mend the machine; `runner resume RUN` tries these cells again. `runner doctor` says what is missing.",
@@ -393,6 +415,11 @@ MEANINGS: Mapping[Verdict, Meaning] = {
             (
                 "a cell in which entries under `known` cover everything bad",
                 "unit/test_expectations.py::test_a_known_state_is_expected_and_carries_its_link",
+            ),
+            (
+                "and what else was judged in it, which reports say",
+                "unit/test_reports_behind.py::"
+                "test_a_cell_says_what_the_known_issue_explains_what_passed_and_what_could_not_judge",
             ),
         ),
         never=(
