@@ -37,12 +37,14 @@ def gather(
     title: Annotated[str, typer.Option("--title", envvar="TITLE", metavar="TEXT", help="Of the reports.")] = "",
 ) -> None:
     """Merge what came back of the jobs, against the plan: what did not come back is a result too."""
-    from runner import session
+    from runner import matrix, session
     from runner.ci import asking, gate
     from runner.ci import gather as gathering
 
     made = gathering.kept_plan(plan_directory)
     found = gathering.gather(made, runs, session.read_run, untaken=asking.names(untaken))
+    if (kept := plan_directory / gathering.MATRIX).exists():
+        found = gathering.judged(found, matrix.load(kept, idle=True))
     gathering.keep(out, found, plan_directory, title=title or "matrix")
     output.emit("\n".join(gate.lines(found, {})[:-1]))
 
