@@ -22,7 +22,7 @@ from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
 from cases.releases import UnknownRelease
-from cases.verdicts import Overflowed, Refused, Substituted, Unavailable, words_of
+from cases.verdicts import Infra, Overflowed, Refused, Substituted, Unavailable, words_of
 
 HERE = Path(__file__).parent
 
@@ -132,9 +132,11 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
             vllm_api.forget()
         try:
             deployed = vllm_api.deploy(cell)
-        except (Refused, Substituted, Unavailable) as error:
+        except (Infra, Refused, Substituted, Unavailable) as error:
             deployed = error
         resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
+        if said := getattr(request.config, "attnmatrix_resolved", None):
+            said(resolved)  # now: the process may die before a case can tell it
         request.config.stash[_RESOLVED] = {cell.id: resolved}
         request.config.stash[_DEPLOYED] = (cell, deployed)
     if isinstance(deployed, Exception):
@@ -198,6 +200,8 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "refused"
         case Substituted():
             state = "substituted"
+        case Infra():
+            state = "infra"
         case Unavailable():
             state = "skipped"
         case MemoryError():

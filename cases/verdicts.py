@@ -61,5 +61,9 @@ class Substituted(Exception):
     """Another backend, kernel or device ran than the cell asked for: state `substituted`."""
 
 
+class Infra(Exception):
+    """The machine or the environment cannot run the cell, and that has to be mended there: state `infra`."""
+
+
 class Unavailable(Exception):
     """This environment cannot run the cell, for a reason that says nothing about vLLM: state `skipped`."""

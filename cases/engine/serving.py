@@ -25,7 +25,7 @@ from cases.engine.steps import Steps
 from cases.needs import Need
 from cases.stand_ins import OutOfRange
 from cases.verdicts import Overflow, Overflowed, Refused, Substituted, Unavailable, words_of
-from cases.vllm_api import routes
+from cases.vllm_api import cpu_isa, routes
 
 STEP_CHUNKS, SEQUENCE_CHUNKS = 3, 4
 """Chunks that fit a step and a sequence."""
@@ -111,6 +111,7 @@ class Served:
             "max_num_batched_tokens": self.cell.load.max_num_batched_tokens,
             "max_model_len": self.cell.load.max_model_len,
             "layers": "".join("l" if local else "g" for local in model.LAYERS),
+            **(cpu_isa.chosen(group.get_metadata_builder()) if self.cell.backend == "cpu_attn" else {}),
         }
 
     def _overflow(self, error: Exception) -> Overflow | None:

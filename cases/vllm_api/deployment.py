@@ -30,8 +30,8 @@ from cases import arch as _arch
 from cases import command_line, releases, stand_ins
 from cases.cell import Cell, Load
 from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
-from cases.verdicts import Batch, Refused, Substituted, Unavailable
-from cases.vllm_api import routes
+from cases.verdicts import Batch, Infra, Refused, Substituted, Unavailable
+from cases.vllm_api import cpu_isa, routes
 from cases.vllm_api.steps import step_of
 
 VERSION = releases.version_of(__version__)
@@ -100,6 +100,8 @@ def deploy(cell: Cell) -> Deployment:
     deployment = Deployment(cell, config, attention_group, spec, device, groups, cudagraph)
     try:
         builder = deployment.new_builder()
+        if cell.backend == "cpu_attn":
+            cpu_isa.permit(builder)
         if cell.arch == "cpu":
             build(deployment, builder, step(deployment, Batch((1,), (1,))))
     except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
@@ -147,7 +149,9 @@ def warm() -> None:
         return
     shape = Load("warm", 1, 64, 64, 32, 8, 2, 128, "bfloat16")
     try:
-        with suppress(Refused, Unavailable):  # a release whose CPU platform has another backend, a build for GPUs
+        with suppress(
+            Infra, Refused, Unavailable
+        ):  # a release whose CPU platform has another backend, a build for GPUs
             deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
             split(deployment, step(deployment, Batch((2,), (64,))))
     except (AttributeError, ImportError, TypeError) as error:

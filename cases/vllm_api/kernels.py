@@ -6,7 +6,7 @@ The facts about releases are read from each one's `v1/attention/backends/flashin
 from typing import Any
 
 from cases.verdicts import Batch
-from cases.vllm_api import routes
+from cases.vllm_api import cpu_isa, routes
 from cases.vllm_api.deployment import ERA, VERSION, Deployment, build, step
 
 
@@ -52,6 +52,7 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
     decode = _part(deployment, "decode", 1 + deployment.cell.spec_k)
     # until 0.10.2 each build decides, and decodes one token only
     by_trtllm = type(_part(deployment, "decode", 1) if decode is None else decode).__name__ == "TRTLLMDecode"
+    cpu = cpu_isa.chosen(builder) if deployment.cell.backend == "cpu_attn" else {}
     return {
         "backend": deployment.group.backend.get_name().removesuffix("_VLLM_V1").lower(),
         "prefill_kernel": _PREFILL.get(type(_part(deployment, "prefill")).__name__, native),
@@ -64,6 +65,7 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
         "block_size": deployment.spec.block_size,
         "cudagraph": deployment.cudagraph,
         "cudagraph_support": ERA.cudagraph_support(builder, deployment.config, deployment.spec),
+        **cpu,
     }
 
 
