@@ -310,6 +310,7 @@ class Child:
         write_all(self.fd, encode({kind: body}))
 
     def run(self, items: list[Any], names: dict[str, str], config: Any, cell: dict[str, Any]) -> None:
+        config.attnmatrix_resolved = lambda found: self.tell("resolved", found)
         applies = getattr(config, "attnmatrix_applies", lambda _item, _cell: True)
         items = [item for item in items if applies(item, cell)]
         self.tell("plan", [names[item.nodeid] for item in items])
@@ -341,12 +342,14 @@ class Child:
 class Watch:
     """The parent's view of one running cell: its pipes, its deadline, what it has reported so far."""
 
-    def __init__(self, host: Host, cell_id: str, timeout_s: float, silence_s: float) -> None:
-        self.host, self.cell_id, self.timeout_s, self.silence_s = host, cell_id, timeout_s, silence_s
-        self.log = Log(lambda text: host.say("log", cell=cell_id, text=text))
+    def __init__(self, host: Host, cell: dict[str, Any], timeout_s: float, silence_s: float) -> None:
+        self.host, self.cell_id, self.timeout_s, self.silence_s = host, cell["id"], timeout_s, silence_s
+        self.evidence = cell.get("evidence", "")
+        self.log = Log(lambda text: host.say("log", cell=self.cell_id, text=text))
         self.lines = Lines()
         self.waiting: list[str] = []  # names of the cases that have not reported
         self.begun = ""
+        self.resolved: dict[str, Any] = {}
         self.timed_out_after_s = 0.0
         self.silent = False
 
@@ -406,6 +409,8 @@ class Watch:
                     self.waiting = list(body)
                 elif kind == "begin":
                     self.begun = body
+                elif kind == "resolved":
+                    self.resolved = dict(body)
                 else:
                     case = {**body, "cell": self.cell_id}  # whatever the cell's own process wrote there
                     self.waiting.remove(case["name"])
@@ -421,10 +426,10 @@ class Watch:
             if death is None:
                 state, message = "missing", "the cell's process ended with exit code 0 before this case reported"
             elif name == self.begun:
-                state, message = blame(death)
+                state, message = blame(death, self.evidence, self.resolved)
             else:
                 state, message = "not_run", "the cell's process had died before"
-            empty: dict[str, Any] = {"duration_s": 0.0, "overflow": [], "resolved": {}}
+            empty: dict[str, Any] = {"duration_s": 0.0, "overflow": [], "resolved": self.resolved}
             self.host.say("case", cell=self.cell_id, name=name, state=state, message=message, **empty)
 
 
@@ -443,7 +448,7 @@ def death_of(status: int, watch: Watch, oom: bool) -> dict[str, Any] | None:
     return {**death, "exit_code": code} if code else None
 
 
-def blame(death: dict[str, Any]) -> tuple[str, str]:
+def blame(death: dict[str, Any], evidence: str, resolved: dict[str, Any]) -> tuple[str, str]:
     """State and message of the case during which the cell's process died."""
     if death["timed_out_after_s"]:
         silent = f", silent for {death['silent_for_s']:g} s" if death["silent_for_s"] else ""
@@ -451,7 +456,10 @@ def blame(death: dict[str, Any]) -> tuple[str, str]:
     if death["out_of_memory"]:
         return "oom", "killed by the kernel for memory"
     if death["signal"]:
-        return "crash", f"killed by {death['signal']}"
+        # As in runner.outcome: until it is known with which instructions the kernel computes, and that the operating
+        # system lets it, one that a CPU does not take is the machine's.
+        unknown = death["signal"] == "SIGILL" and evidence == "cpu" and not resolved.get("isa")
+        return "infra" if unknown else "crash", f"killed by {death['signal']}"
     if death["exit_code"] == INTERNAL_ERROR:
         return "missing", f"pytest could not finish the cell (exit code {INTERNAL_ERROR})"
     return "crash", f"the process ended with exit code {death['exit_code']}"
@@ -533,7 +541,7 @@ class Worker:
             pid = os.fork()
         if pid == 0:
             self.become_cell(session, names, cell, scratch, parent, results, log)
-        watch = Watch(self.host, cell["id"], timeout_s, silence_s)
+        watch = Watch(self.host, cell, timeout_s, silence_s)
         try:
             for read, write in (results, log):
                 os.close(write)
