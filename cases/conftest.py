@@ -22,7 +22,7 @@ from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
 from cases.releases import UnknownRelease
-from cases.verdicts import Infra, Overflowed, Refused, Substituted, Unavailable, words_of
+from cases.verdicts import Ignored, Infra, Overflowed, Refused, Substituted, Unavailable, words_of
 
 HERE = Path(__file__).parent
 
@@ -132,7 +132,7 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
             vllm_api.forget()
         try:
             deployed = vllm_api.deploy(cell)
-        except (Infra, Refused, Substituted, Unavailable) as error:
+        except (Ignored, Infra, Refused, Substituted, Unavailable) as error:
             deployed = error
         resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
         if said := getattr(request.config, "attnmatrix_resolved", None):

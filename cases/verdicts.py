@@ -57,6 +57,10 @@ class Refused(Exception):
     """vLLM refused the combination before any work, with this reason: state `refused`."""
 
 
+class Ignored(AssertionError):
+    """vLLM took what it was asked for, did something else, and said nothing: state `fail`."""
+
+
 class Substituted(Exception):
     """Another backend, kernel or device ran than the cell asked for: state `substituted`."""
 

@@ -153,8 +153,7 @@ def serve(cell: Cell, folder: Path) -> Served:
         config = EngineArgs(**args).create_engine_config()
     except (ValueError, NotImplementedError) as error:
         raise Refused(str(error)) from error
-    if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(routes.hybrid_turned(cell))
+    routes.check_hybrid(cell, config)
     llm = LLM(**args)
     core = llm.llm_engine.engine_core.engine_core
     runner = core.model_executor.driver_worker.worker.model_runner

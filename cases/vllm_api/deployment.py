@@ -30,7 +30,7 @@ from cases import arch as _arch
 from cases import command_line, releases, stand_ins
 from cases.cell import Cell, Load
 from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
-from cases.verdicts import Batch, Infra, Refused, Substituted, Unavailable
+from cases.verdicts import Batch, Ignored, Infra, Refused, Substituted, Unavailable
 from cases.vllm_api import cpu_isa, routes
 from cases.vllm_api.steps import step_of
 
@@ -51,6 +51,7 @@ class Deployment:
     config: Any
     group: Any
     spec: Any
+    """The KV-cache spec of its layers in the pages of their kernels; the group's own may have larger blocks."""
     device: torch.device
     groups: list[Any]
     """The planner's groups of layers."""
@@ -69,14 +70,16 @@ class Deployment:
 
 
 def deploy(cell: Cell) -> Deployment:
-    """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
+    """What vLLM makes of the cell.
+
+    Refused with vLLM's reason, Ignored where it did otherwise than asked, Substituted where it chose another backend.
+    """
     _arch.see(cell)
     if not cell.on_device:
         stand_ins.install(flashinfer, flex_attention, torch_2_8=VERSION < (0, 11, 0))
     _sees(cell)
     config = config_of(cell)
-    if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(routes.hybrid_turned(cell))
+    routes.check_hybrid(cell, config)
     # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
     load = cell.load
     pages = -(-load.max_model_len // load.block_size) + -(-load.max_num_batched_tokens // load.block_size)
@@ -90,14 +93,15 @@ def deploy(cell: Cell) -> Deployment:
     backend = ERA.backend_of(config, layers[local], spec)
     if backend.get_name().removesuffix("_VLLM_V1").lower() != cell.backend:
         raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
+    if otherwise := routes.ignored(cell, spec):
+        raise Ignored(otherwise)
     with _as_refusal():
-        if other := routes.other_than_asked(cell, config, backend, spec):
-            raise Substituted(other)
+        pages = routes.in_kernel_pages(config, backend, spec)
         specs = {name: ERA.spec_of(group, name) for group in groups for name in group.layer_names}
         cudagraph = routes.cudagraph_mode(cell, config, specs)
     attention_group = ERA.AttentionGroup(backend, [local], spec, groups.index(group))
     device = torch.device("cuda" if cell.on_device else "cpu")
-    deployment = Deployment(cell, config, attention_group, spec, device, groups, cudagraph)
+    deployment = Deployment(cell, config, attention_group, pages, device, groups, cudagraph)
     try:
         builder = deployment.new_builder()
         if cell.backend == "cpu_attn":

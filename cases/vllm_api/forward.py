@@ -41,7 +41,8 @@ def kv_cache(deployment: Deployment) -> torch.Tensor:
     config.cache_config.num_gpu_blocks_override = config.cache_config.num_gpu_blocks
     planned = get_kv_cache_config_from_groups(config, deployment.groups, 0)
     layout = config.cache_config.get_resolved_kv_cache_layout()
-    caches: dict[str, torch.Tensor] = allocate_kv_cache(planned, deployment.device, layout)
+    pages = [deployment.spec.block_size] * len(deployment.groups)
+    caches: dict[str, torch.Tensor] = allocate_kv_cache(planned, deployment.device, layout, pages)
     return caches[deployment.group.layer_names[0]]
 
 

@@ -10,7 +10,7 @@ from vllm.v1.attention.backends.flashinfer import FlashInferMetadataBuilder
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from cases import batches
-from cases.vllm_api import VERSION, Deployment, workspace
+from cases.vllm_api import VERSION, Deployment, routes, workspace
 
 KNOWN = VERSION >= (0, 23, 0)
 """Whether how the installed release groups layers can be asked for here: older ones do it inside their model runner."""
@@ -34,6 +34,7 @@ def of(deployment: Deployment) -> dict[str, Deployment]:
     for group in (group for of_plan in groups for group in of_plan):
         if hasattr(group.get_metadata_builder(), "set_workspace_buffer"):
             group.get_metadata_builder().set_workspace_buffer(workspace(device))
-        made = replace(deployment, config=config, group=group, spec=group.kv_cache_spec)
+        spec = routes.in_kernel_pages(config, group.backend, group.kv_cache_spec)
+        made = replace(deployment, config=config, group=group, spec=spec)
         found |= dict.fromkeys(group.layer_names, made)
     return {name: found[name] for name in config.compilation_config.static_forward_context}
