@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cases import routes
+from cases import lacking, routes
 from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
@@ -131,7 +131,8 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
         try:
-            deployed = vllm_api.deploy(cell)
+            with lacking.as_infra(cell.vllm):
+                deployed = vllm_api.deploy(cell)
         except (Ignored, Infra, Refused, Substituted, Unavailable) as error:
             deployed = error
         resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
