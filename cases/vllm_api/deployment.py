@@ -106,6 +106,10 @@ def deploy(cell: Cell) -> Deployment:
         builder = deployment.new_builder()
         if cell.backend == "cpu_attn":
             cpu_isa.permit(builder)
+        if (
+            cell.chunk % pages.block_size
+        ):  # vLLM splits by whole pages: where it cannot, every case says so, in its words
+            split(deployment, step(deployment, Batch((1,), (1,))))
         if cell.arch == "cpu":
             build(deployment, builder, step(deployment, Batch((1,), (1,))))
     except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
