@@ -31,7 +31,7 @@ from cases import command_line, releases, stand_ins
 from cases.cell import Cell, Load
 from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
 from cases.verdicts import Batch, Ignored, Infra, Refused, Substituted, Unavailable
-from cases.vllm_api import cpu_isa, routes
+from cases.vllm_api import cpu_isa, routes, said
 from cases.vllm_api.steps import step_of
 
 VERSION = releases.version_of(__version__)
@@ -164,6 +164,7 @@ def warm() -> None:
             split(deployment, step(deployment, Batch((2,), (64,))))
     except (AttributeError, ImportError, TypeError) as error:
         raise releases.unknown(__version__, error) from error
+    said.once_for_all()
     forget()
 
 
