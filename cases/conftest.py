@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from cases import routes
+from cases import lacking, routes
 from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
 from cases.releases import UnknownRelease
 from cases.verdicts import (
     HandedOver,
+    Ignored,
     MachineTrouble,
     Overflowed,
     Refused,
@@ -141,10 +142,13 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
             vllm_api.forget()
         resolved: dict[str, Any] = {}
         try:
-            deployed = vllm_api.deploy(cell)
-            resolved = vllm_api.resolved(deployed)
-        except (Refused, Substituted, Unavailable, HandedOver, Wrong, MachineTrouble) as error:
+            with lacking.as_infra(cell.vllm):
+                deployed = vllm_api.deploy(cell)
+                resolved = vllm_api.resolved(deployed)
+        except (Refused, Substituted, Unavailable, HandedOver, Ignored, Wrong, MachineTrouble) as error:
             deployed = error
+        if said := getattr(request.config, "attnmatrix_resolved", None):
+            said(resolved)  # now: the process may die before a case can tell it
         request.config.stash[_RESOLVED] = {cell.id: resolved}
         request.config.stash[_DEPLOYED] = (cell, deployed)
     if isinstance(deployed, Exception):

@@ -88,7 +88,11 @@ class HandedOver(AssertionError):
 
 
 class MachineTrouble(Exception):
-    """The machine kept vLLM from its work, which says nothing about vLLM: state `infra`."""
+    """The machine or the environment kept vLLM from its work, which says nothing about vLLM: state `infra`."""
+
+
+class Ignored(AssertionError):
+    """vLLM took what it was asked for, did something else, and said nothing: state `fail`."""
 
 
 class Substituted(Exception):

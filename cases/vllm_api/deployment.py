@@ -31,8 +31,8 @@ from cases import arch as _arch
 from cases import command_line, handed, inspections, refusals, releases, stand_ins
 from cases.cell import Cell, Load
 from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
-from cases.verdicts import Batch, MachineTrouble, Refused, Substituted, Unavailable, ours
-from cases.vllm_api import registered, routes
+from cases.verdicts import Batch, Ignored, MachineTrouble, Refused, Substituted, Unavailable, ours
+from cases.vllm_api import cpu_isa, registered, routes, said
 from cases.vllm_api.steps import step_of
 
 VERSION = releases.version_of(__version__)
@@ -53,6 +53,7 @@ class Deployment:
     config: Any
     group: Any
     spec: Any
+    """The KV-cache spec of its layers in the pages of their kernels; the group's own may have larger blocks."""
     device: torch.device
     groups: list[Any]
     """The planner's groups of layers."""
@@ -71,7 +72,10 @@ class Deployment:
 
 
 def deploy(cell: Cell) -> Deployment:
-    """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
+    """What vLLM makes of the cell.
+
+    Refused with vLLM's reason, Ignored where it did otherwise than asked, Substituted where it chose another backend.
+    """
     _arch.see(cell)
     if not cell.on_device:
         stand_ins.install(flashinfer, flex_attention, torch_2_8=VERSION < (0, 11, 0))
@@ -80,8 +84,7 @@ def deploy(cell: Cell) -> Deployment:
         config = config_of(cell)
     finally:
         registered.require(cell.backend)  # whatever vLLM says: what is not there is not refused
-    if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(routes.hybrid_turned(cell))
+    routes.check_hybrid(cell, config)
     # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
     load = cell.load
     pages = -(-load.max_model_len // load.block_size) + -(-load.max_num_batched_tokens // load.block_size)
@@ -101,16 +104,23 @@ def deploy(cell: Cell) -> Deployment:
         != cell.backend
     ):
         raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
+    if otherwise := routes.ignored(cell, spec):
+        raise Ignored(otherwise)
     with as_refusal():
-        if other := routes.other_than_asked(cell, config, backend, spec):
-            raise Substituted(other)
+        pages = routes.in_kernel_pages(config, backend, spec)
         specs = {name: ERA.spec_of(group, name) for group in groups for name in group.layer_names}
         cudagraph = routes.cudagraph_mode(cell, config, specs)
     attention_group = ERA.AttentionGroup(backend, [local], spec, groups.index(group))
     device = torch.device("cuda" if cell.on_device else "cpu")
-    deployment = Deployment(cell, config, attention_group, spec, device, groups, cudagraph)
+    deployment = Deployment(cell, config, attention_group, pages, device, groups, cudagraph)
     try:
         builder = deployment.new_builder()
+        if cell.backend == "cpu_attn":
+            cpu_isa.permit(builder)
+        if (
+            cell.chunk % pages.block_size
+        ):  # vLLM splits by whole pages: where it cannot, every case says so, in its words
+            split(deployment, step(deployment, Batch((1,), (1,))))
         if cell.arch == "cpu":
             build(deployment, builder, step(deployment, Batch((1,), (1,))))
     except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
@@ -173,6 +183,7 @@ def warm() -> None:
     except Exception as error:
         if isinstance(error, AttributeError | ImportError | TypeError) and ours(error):
             raise releases.unknown(__version__, error) from error
+    said.once_for_all()
     forget()
 
 

@@ -42,7 +42,8 @@ def kv_cache(deployment: Deployment) -> torch.Tensor:
     config.cache_config.num_gpu_blocks_override = config.cache_config.num_gpu_blocks
     planned = get_kv_cache_config_from_groups(config, deployment.groups, 0)
     layout = config.cache_config.get_resolved_kv_cache_layout()
-    caches = allocate_kv_cache(planned, deployment.device, layout)
+    pages = [deployment.spec.block_size] * len(deployment.groups)
+    caches = allocate_kv_cache(planned, deployment.device, layout, pages)
     name = deployment.group.layer_names[0]
     by_layer = Contract(
         f"a tensor of four dimensions for {name}",

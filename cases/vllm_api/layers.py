@@ -11,7 +11,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from cases import batches
 from cases.handed import GROUP, OBJECT, Contract, handed, list_of
-from cases.vllm_api import VERSION, Deployment, workspace
+from cases.vllm_api import VERSION, Deployment, routes, workspace
 
 GROUPS = list_of(Contract("a list of groups", lambda value: isinstance(value, list) and all(map(GROUP.holds, value))))
 TUPLE = Contract("a tuple", lambda value: isinstance(value, list | tuple) and bool(value))
@@ -38,7 +38,8 @@ def of(deployment: Deployment) -> dict[str, Deployment]:
         handed("the builder of attention groups", group.get_metadata_builder(), OBJECT, init_attn_backend)
         if hasattr(group.get_metadata_builder(), "set_workspace_buffer"):
             group.get_metadata_builder().set_workspace_buffer(workspace(device))
-        made = replace(deployment, config=config, group=group, spec=group.kv_cache_spec)
+        spec = routes.in_kernel_pages(config, group.backend, group.kv_cache_spec)
+        made = replace(deployment, config=config, group=group, spec=spec)
         found |= dict.fromkeys(group.layer_names, made)
     layers = list(config.compilation_config.static_forward_context)
     each = Contract(f"all of {', '.join(layers)}", lambda names: not set(layers) - set(names))
