@@ -75,11 +75,32 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "the same where another run did, in `runner history CELL`, `runner trend` and bisects",
                 "unit/test_history_questions.py::test_a_refusal_where_the_release_before_passes_is_bad",
             ),
+            (
+                "a vLLM that supports no page size any more",
+                "e2e/test_verdicts.py::test_a_vllm_that_supports_no_page_size_is_an_unexpected_refusal",
+            ),
         ),
         never=(
             (
                 "a refusal that a known issue covers: no entry under `known` makes a refusal expected",
                 "unit/test_expectations.py::test_no_known_issue_makes_a_refusal_expected",
+            ),
+            (
+                "what Python, torch or numpy raise in the midst of vLLM's code: `fail`",
+                "unit/cases/test_refusals.py::test_what_comes_up_in_passing_is_none",
+            ),
+            (
+                "a model that vLLM could not import (failed to be inspected): `fail`",
+                "e2e/test_verdicts.py::"
+                "test_a_model_that_cannot_be_imported_fails_every_cell_with_the_error_and_its_place",
+            ),
+            (
+                "a backend that the release has not: a mistake of the matrix, exit 2",
+                "e2e/test_verdicts.py::test_a_backend_that_the_release_has_not_is_a_mistake_of_the_matrix",
+            ),
+            (
+                "a limit of the tiny model of the cases: it takes any load",
+                "e2e/test_verdicts.py::test_a_load_longer_than_any_model_of_ours_runs",
             ),
         ),
         next="Find out whether vLLM is right. Where it is, name the reason under `expect` in matrix.yaml.",
@@ -111,6 +132,11 @@ MEANINGS: Mapping[Verdict, Meaning] = {
             (
                 "a process that ends with code 0 and without a result: `missing`",
                 "contract/test_behaviours.py::test_an_exit_without_a_result_is_missing",
+            ),
+            (
+                "an illegal instruction on a CPU before it is known which instructions compute: `infra`",
+                "contract/test_behaviours.py::"
+                "test_an_illegal_instruction_is_the_products_only_where_it_is_known_what_computes",
             ),
         ),
         next="Read the cell's log: it ends with the stack.",
@@ -197,11 +223,24 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "a cell that reports nonsense",
                 "contract/test_own_doing.py::test_a_cell_that_reports_nonsense_has_failed_once_and_the_next_is_whole",
             ),
+            (
+                "a value that breaks its contract where it enters the cases: vLLM handed over …",
+                "e2e/test_verdicts.py::test_a_boolean_for_the_draft_mask_is_what_vllm_handed_over",
+            ),
+            (
+                "a model that vLLM could not import, with the error and the line",
+                "e2e/test_verdicts.py::"
+                "test_a_model_that_cannot_be_imported_fails_every_cell_with_the_error_and_its_place",
+            ),
         ),
         never=(
             (
                 "a flake that is taken for a pass: the first failure stays, and the reason says how often it passed",
                 "unit/test_session.py::test_a_flake_is_told_and_stays_red",
+            ),
+            (
+                "an inspection of a model that was killed: tried again, and then `infra`",
+                "e2e/test_verdicts.py::test_a_killed_inspection_is_the_machines",
             ),
         ),
         next="The report has vLLM's file, line and words; `runner repro CELL` shows it again.",
@@ -248,6 +287,10 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "a fix: nothing is fixed because it was not judged",
                 "unit/test_compare.py::test_nothing_is_fixed_because_it_was_not_judged",
             ),
+            (
+                "what vLLM hands over and what breaks its contract: `fail`",
+                "e2e/test_verdicts.py::test_attention_groups_that_are_lost_are_what_vllm_handed_over",
+            ),
         ),
         next="Read the cell's log. Where the cases do not know something of a new vLLM, they must learn it.",
     ),
@@ -275,6 +318,14 @@ MEANINGS: Mapping[Verdict, Meaning] = {
             (
                 "a cell whose machine broke meanwhile, even if some of its cases passed",
                 "unit/test_outcome.py::test_a_machine_that_could_not_run_the_cell_is_infra_even_with_passed_cases",
+            ),
+            (
+                "an inspection of a model that was killed, or had no room",
+                "e2e/test_verdicts.py::test_a_killed_inspection_is_the_machines",
+            ),
+            (
+                "a CPU that takes no instruction of the kernel",
+                "unit/test_outcome.py::test_a_machine_that_takes_no_instruction_of_the_kernel_is_told_what_to_do",
             ),
         ),
         never=(
