@@ -197,7 +197,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
         case None:
             state = "pass"
         case Overflowed():
-            state = "overflow"
+            state = "fail" if error.also else "overflow"
             overflows = [
                 {
                     "buffer": o.buffer,

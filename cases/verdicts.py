@@ -52,10 +52,13 @@ def ours(error: BaseException) -> bool:
 
 
 class Overflowed(Exception):
-    """Buffers overran: state `overflow`. `also` is what else went wrong."""
+    """Buffers overran: state `overflow`. `also` is what went wrong with another batch: then it is `fail`.
+
+    A known overflow must not cover it. The overflows are told all the same.
+    """
 
     def __init__(self, overflows: Sequence[Overflow], also: str = "") -> None:
-        self.overflows = tuple(overflows)
+        self.overflows, self.also = tuple(overflows), also
         self.cause = next((one.cause for one in self.overflows if one.cause), None)
         super().__init__(
             "; ".join(

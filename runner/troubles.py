@@ -67,7 +67,7 @@ def troubles(row: CellResult) -> tuple[Trouble, ...]:
     found |= {
         Trouble(case.state.value, case.name, _HARM_OF_STATE[case.state])
         for case in row.cases
-        if case.state.fault is Fault.PRODUCT and not case.overflow
+        if case.state.fault is Fault.PRODUCT and not (case.state is State.OVERFLOW and case.overflow)
     }
     if not found:
         found = {Trouble(row.state.value, THE_CELL, _HARM_OF_STATE[row.state])}
