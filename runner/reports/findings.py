@@ -53,8 +53,9 @@ def findings(result: CellResult) -> tuple[Finding, ...]:
     unexpected = result.verdict is Verdict.UNEXPECTED
     if not (result.state.bad or unexpected):
         return ()
-    dead = result.state in DEATHS
     bad = [case for case in result.cases if case.state.bad or (unexpected and case.state is State.REFUSED)]
+    # Where the process died: also of an instruction that this CPU does not have, which is the machine's trouble.
+    dead = result.state in DEATHS or any(case.state is not State.NOT_RUN for case in bad)
     after = tuple(case.name for case in bad if dead and case.state is State.NOT_RUN)
     found = list(_told(result, [case for case in bad if case.name not in after]))
     if result.state not in {finding.state for finding in found}:

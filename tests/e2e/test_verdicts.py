@@ -48,16 +48,60 @@ def judge(names: list[str], out: Path, *chosen: str) -> Judged:
     return Judged(done.returncode, done.stdout, tuple(json.loads((out / "results.json").read_text())))
 
 
+FAULTS = [
+    "model_cannot_be_imported", "no_block_size_is_supported", "mask_is_a_bool", "groups_are_lost",
+    "block_table_has_one_dimension",
+]  # fmt: skip
+CELLS = only("flashinfer,flash_attn", "sm90", "k0,k3", "c64", "small", "hybrid=on")
+POLICY = """about: these cells pass, or are refused for a reason that the matrix names
+accept: [pass, xfail]
+refusals: expected
+max_age_days: 1
+require:
+  - name: the cells
+    cells: ["flashinfer,flash_attn", "sm90", "k0,k3", "c64", "small", "hybrid=on"]
+    evidence: [device, emulated]
+    because: they were run
+"""
+
+
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("judged")
+
+
+@pytest.fixture(scope="module")
+def judged(folder: Path) -> Judged:
     """All faults in one run."""
-    names = ["no_block_size_is_supported", "mask_is_a_bool", "groups_are_lost", "block_table_has_one_dimension"]
-    folder = tmp_path_factory.mktemp("judged")
-    return judge(
-        ["model_cannot_be_imported", *names],
-        folder / "run",
-        *only("flashinfer,flash_attn", "sm90", "k0,k3", "c64", "small", "hybrid=on"),
-    )
+    return judge(FAULTS, folder / "run", *CELLS)
+
+
+@pytest.fixture(scope="module")
+def released(folder: Path) -> Path:
+    """The run directory of the same cells as released."""
+    done = runner("-q", "--engine", "local", "--out", folder / "released", *CELLS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "released"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_worse_than_the_release_and_no_go(
+    name: str, judged: Judged, released: Path, folder: Path
+) -> None:
+    done = runner("compare", "0.32.0", name, "--in", released, "--in", folder / "run")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "got worse" in done.stdout
+    policy = folder / "cells.yaml"
+    policy.write_text(POLICY)
+    done = runner("signoff", folder / "run", "--vllm", name, "--policy", policy, "--out", folder / f"bundle-{name}")
+    assert (done.returncode, "NO-GO" in done.stdout) == (1, True), done.stdout + done.stderr
+
+
+def test_the_release_itself_is_a_go(released: Path, folder: Path) -> None:
+    policy = folder / "cells.yaml"
+    policy.write_text(POLICY)
+    done = runner("signoff", released, "--policy", policy, "--out", folder / "bundle")
+    assert (done.returncode, "NO-GO" in done.stdout) == (0, False), done.stdout + done.stderr
 
 
 def states(rows: list[dict[str, Any]]) -> dict[str, set[str]]:
