@@ -211,6 +211,15 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "contract/test_behaviours.py::test_a_false_assertion_fails_and_names_its_line",
             ),
             (
+                "an option that vLLM takes and does otherwise without a word, such as a KV dtype",
+                "e2e/test_routes.py::test_an_fp8_cache_that_the_layer_drops_is_a_fault_of_vllm",
+            ),
+            (
+                "another fault of vLLM in a case that finds a known overflow too",
+                "unit/test_expectations.py::"
+                "test_what_went_wrong_with_another_batch_does_not_hide_behind_a_known_overflow_of_its_case",
+            ),
+            (
                 "a candidate that brings back a fault of the past",
                 "e2e/test_engine.py::test_a_fault_of_the_past_turns_its_cell_red",
             ),
@@ -301,6 +310,11 @@ MEANINGS: Mapping[Verdict, Meaning] = {
                 "a worker that was killed twice from outside",
                 "contract/test_behaviours.py::"
                 "test_a_cell_whose_worker_is_killed_is_tried_twice_and_then_the_machines_fault",
+            ),
+            (
+                "a package that a release imports and its lock lacks",
+                "e2e/test_added_values.py::"
+                "test_a_package_that_the_lock_lacks_is_the_environments_trouble_with_one_cause",
             ),
             (
                 "cases that cannot be imported, or do not know this release of vLLM",
