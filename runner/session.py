@@ -311,7 +311,7 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:
     if as_json:
-        output.emit(results.to_json(rows).rstrip())
+        output.emit_json(results.to_json(rows).rstrip())
     else:
         console = consoles.make(sys.stdout)
         with console.capture() as shown:  # printed by `emit`, which does not mind a pipe that was closed

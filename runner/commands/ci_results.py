@@ -83,7 +83,10 @@ def annotations(merged: Merged = Path("merged"), needs: Needs = "") -> None:
         lines = making.annotations(gathering.kept(merged, or_nothing=True), needed)
     else:
         lines = making.of_run(session.read_run(merged))
-    output.emit("\n".join(lines) or "nothing to say")
+    for line in lines:
+        output.command(line)
+    if not lines:
+        output.emit("nothing to say")
 
 
 def gate(merged: Merged = Path("merged"), needs: Needs = "") -> None:

@@ -182,7 +182,7 @@ def _summary(opened: "History", *, as_json: bool) -> None:
 
 
 def emit_json(data: object) -> None:
-    output.emit(json.dumps(data, indent=1))
+    output.emit_json(json.dumps(data, indent=1))
 
 
 def merge(
