@@ -99,11 +99,15 @@ class Job:
     cancelled: bool = False
 
     @property
-    def workspace(self) -> Path:
-        """On a machine that lives on, the same for each job."""
+    def machine_folder(self) -> Path:
+        """Where the Actions runner of the machine keeps its work; on a machine that lives on, the same for each job."""
         if self.machine and not self.machine.hosted:
-            return self.run.github.folder / "machines" / self.machine.name / "workspace"
-        return self.folder / "workspace"
+            return self.run.github.folder / "machines" / self.machine.name
+        return self.folder
+
+    @property
+    def workspace(self) -> Path:
+        return self.machine_folder / "workspace"
 
 
 @dataclass
@@ -209,7 +213,8 @@ class Level:
         granted: dict[str, str] | None,
     ) -> None:
         self.run, self.document, self.prefix, self.granted = run, document, prefix, granted
-        self.base = {"github": run.context, "vars": run.github.vars, "inputs": inputs}
+        # "Variables are not passed to workflows that are triggered by a pull request event from a fork."
+        self.base = {"github": run.context, "vars": {} if run.event.from_fork else run.github.vars, "inputs": inputs}
         self.secrets = secrets
         self.results: dict[str, dict[str, Any]] = {}
 
