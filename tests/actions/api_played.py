@@ -28,6 +28,7 @@ def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, dict[s
                 {
                     "name": one.name,
                     "status": "online" if one.online else "offline",
+                    "busy": one.busy,
                     "labels": [{"name": label} for label in one.labels],
                 }
                 for one in github.machines
@@ -38,6 +39,11 @@ def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, dict[s
         token = authorization.removeprefix("Bearer ")
         if run.tokens.get(token, {}).get("actions") not in {"read", "write"}:
             return 403, {"message": "Resource not accessible by integration"}
-        jobs = [{"name": job.name, "status": job.status, "conclusion": job.conclusion} for job in run.all_jobs]
+        attempt = int(match[2])
+        jobs = [
+            {"name": job.name, "status": job.status, "conclusion": job.conclusion}
+            for job in run.all_jobs
+            if job.attempt == attempt or not github.lists_only_what_ran_again
+        ]
         return 200, {"total_count": len(jobs), "jobs": jobs}
     return 404, {"message": "Not Found"}

@@ -15,8 +15,9 @@ from tests.actions.harness import Event, GitHub, Machine
 
 PROJECT = Path(__file__).parents[2]
 OWN = "someone/attnmatrix"
-MAIN, HEAD, PUSHED = (digit * 40 for digit in "abc")
-"""Commits: of the default branch, of a pull request, and pushed to it later."""
+MAIN, HEAD, PUSHED, MERGED, MERGED_LATER = (digit * 40 for digit in "abcde")
+"""Commits: of the default branch, of a pull request, and pushed to it later; and the test merge commits of the two."""
+MERGE_OF = {HEAD: MERGED, PUSHED: MERGED_LATER}
 TIERS = ("pr", "nightly", "release")
 PASSES = ("flash_attn", "sm90,sm100", "hybrid=on", "spec_k=0", "chunk=64", "load=solo")
 OVERFLOWS = ("flashinfer", "sm90", "hybrid=on", "spec_k=3", "chunk=64", "load=solo")
@@ -95,11 +96,16 @@ def pull_request(action: str = "opened", *, head: str = HEAD, label: str = "", s
     payload = {
         "action": action,
         "number": 7,
-        "pull_request": {"number": 7, "head": {"sha": head, "ref": "topic"}, "title": "a fix"},
+        "pull_request": {
+            "number": 7,
+            "head": {"sha": head, "ref": "topic"},
+            "title": "a fix",
+            "merge_commit_sha": MERGE_OF[head],
+        },
         "sender": {"login": sender},
         **({"label": {"name": label}} if label else {}),
     }
-    return Event("pull_request", head, "refs/pull/7/merge", payload, from_fork=True)
+    return Event("pull_request", MERGE_OF[head], "refs/pull/7/merge", payload, from_fork=True)
 
 
 def gpu_machine(arch: str, *, online: bool = True, **env: str) -> Machine:

@@ -31,6 +31,8 @@ class Machine:
     name: str
     labels: frozenset[str]
     online: bool = True
+    busy: bool = False
+    """It runs another job for as long as a story says so; what asks for it is queued."""
     hosted: bool = False
     hook: Path | None = None
     """A script that the machine asks before each job."""
@@ -43,6 +45,7 @@ class Event:
 
     name: str
     sha: str
+    """What runs: of a pull request the test merge commit, whose parents are the base and the head."""
     ref: str
     payload: dict[str, Any] = field(default_factory=dict)
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -66,14 +69,34 @@ class GitHub:
     vars: dict[str, str] = field(default_factory=dict)
     runs: dict[int, "Run"] = field(default_factory=dict)
     cache_keys: list[str] = field(default_factory=list)
+    lists_only_what_ran_again: bool = False
+    """Whether the jobs of a later attempt are only those that ran in it: GitHub's documentation leaves it open."""
+    minute_s: float = 60.0
+    """Seconds that a minute of `timeout-minutes` takes: a story may be in a hurry."""
 
     def trigger(self, workflow: str, event: Event, cancel_when: Callable[["Job"], bool] | None = None) -> "Run":
         """Run a workflow of the commit that the event is of, to its end."""
         number = len(self.runs) + 1
         run = Run(self, number, workflow, event, self.folder / f"run{number}", cancel_when=cancel_when)
         self.runs[number] = run
-        run.execute()
+        if self._may_start(run):
+            run.execute()
         return run
+
+    def _may_start(self, run: "Run") -> bool:
+        """By its concurrency group: an older run in it is cancelled, or this one waits and takes the place of another
+        that waits. Source: docs.github.com, "Control the concurrency of workflows and jobs"."""
+        if (mine := run.concurrency) is None:
+            return True
+        group, cancels = mine
+        others = [one for one in self.runs.values() if one is not run and (one.concurrency or ("",))[0] == group]
+        for one in others:
+            if one.pending:
+                one.pending, one.cancelled = False, True
+            elif one.in_progress and cancels:
+                one.cancel()
+        run.pending = any(one.in_progress for one in others)
+        return not run.pending
 
 
 @dataclass
@@ -97,6 +120,9 @@ class Job:
     seen_by_steps: list[str] = field(default_factory=list)
     """The environment of each `run:`, as text."""
     cancelled: bool = False
+    attempt: int = 1
+    """Of the run: the one in which it was made."""
+    timed_out: bool = False
 
     @property
     def machine_folder(self) -> Path:
@@ -126,8 +152,14 @@ class Run:
     attested: list[str] = field(default_factory=list)
     tokens: dict[str, dict[str, str]] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Of the newest attempt, by key; those that were not run again are still there."""
+    """Of the newest attempt, by name; those that were not run again are still there."""
     again: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    """Jobs that wait for a machine, and all that need them: the run is in progress as long as there is one."""
+    pending: bool = False
+    """Whether it waits for another run of its concurrency group."""
+    expired: bool = False
+    """Whether its queued jobs have waited for a day."""
 
     @property
     def sha(self) -> str:
@@ -141,7 +173,44 @@ class Run:
         (found,) = [job for job in self.all_jobs if job.name == name]
         return found
 
+    @property
+    def in_progress(self) -> bool:
+        return bool(self.waiting)
+
+    @property
+    def concurrency(self) -> tuple[str, bool] | None:
+        """The group of the workflow, and whether a newer run cancels an older one."""
+        document = load(self.tree / ".github/workflows" / self.workflow)
+        if "concurrency" not in document:
+            return None
+        contexts = {"github": self.context, "inputs": self._inputs(document), "vars": self.visible_vars}
+        found = fill(document["concurrency"], contexts, {})
+        found = {"group": found} if isinstance(found, str) else found
+        if unknown := set(found) - {"group", "cancel-in-progress"}:
+            raise Unknown(f"concurrency: {sorted(unknown)}")
+        return str(found["group"]).lower(), str(found.get("cancel-in-progress", "false")).lower() == "true"
+
+    @property
+    def visible_vars(self) -> dict[str, str]:
+        """Variables are not passed to a workflow that a pull request of a fork triggers (GitHub's documentation)."""
+        return {} if self.event.from_fork else self.github.vars
+
+    def after_a_day(self) -> None:
+        """GitHub fails a job that was queued for 24 hours; then the run goes on."""
+        self.expired = True
+        self.execute()
+
+    def machine_is_back(self) -> None:
+        """A machine came online: queued jobs are taken, and the run goes on."""
+        self.execute()
+
+    def cancel(self) -> None:
+        """What has not ended is cancelled; jobs with `always()` run."""
+        self.cancelled = True
+        self.execute()
+
     def execute(self) -> None:
+        self.waiting = set()
         path = self.tree / ".github/workflows" / self.workflow
         document = load(path)
         if self.event.name not in triggers(document):
@@ -151,7 +220,7 @@ class Run:
 
     def rerun_failed(self) -> None:
         """Another attempt: what did not end well, and what needs it."""
-        self.attempt, self.cancelled, self.again = self.attempt + 1, False, set()
+        self.attempt, self.cancelled, self.again, self.expired = self.attempt + 1, False, set(), False
         self.execute()
 
     @property
@@ -213,22 +282,32 @@ class Level:
         granted: dict[str, str] | None,
     ) -> None:
         self.run, self.document, self.prefix, self.granted = run, document, prefix, granted
-        # "Variables are not passed to workflows that are triggered by a pull request event from a fork."
-        self.base = {"github": run.context, "vars": {} if run.event.from_fork else run.github.vars, "inputs": inputs}
+        self.base = {"github": run.context, "vars": run.visible_vars, "inputs": inputs}
         self.secrets = secrets
         self.results: dict[str, dict[str, Any]] = {}
 
-    def execute(self) -> str:
-        """Run all jobs; success, or else the worst of their results."""
-        waiting = dict(self.document["jobs"])
-        while waiting:
-            ready = [id_ for id_, job in waiting.items() if all(need in self.results for need in self.needs(job))]
+    def execute(self) -> str | None:
+        """Run all jobs; success, or else the worst of their results; None while one waits for its machine.
+
+        A caller waits until all jobs of what it calls have ended, and a job until all that it needs have.
+        """
+        left, stuck = dict(self.document["jobs"]), set[str]()
+        while left:
+            ready = [id_ for id_, job in left.items() if all(need in self.results for need in self.needs(job))]
             if not ready:
-                raise Unknown(f"jobs wait for each other, or for a machine that is offline: {sorted(waiting)}")
-            for id_ in ready[:1]:
-                found = self.one(id_, waiting.pop(id_))
-                if found is not None:
-                    self.results[id_] = found
+                if not stuck:
+                    raise Unknown(f"jobs need each other: {sorted(left)}")
+                self.run.waiting |= {f"{self.prefix}{id_}" for id_ in (*stuck, *left)}
+                return None
+            id_ = ready[0]
+            found = self.one(id_, left.pop(id_))
+            if found is None:
+                stuck.add(id_)
+            else:
+                self.results[id_] = found
+        if stuck:
+            self.run.waiting |= {f"{self.prefix}{id_}" for id_ in stuck}
+            return None
         found_results = {one["result"] for one in self.results.values()}
         return next((word for word in ("failure", "cancelled") if word in found_results), "success")
 
@@ -253,7 +332,8 @@ class Level:
                 self.skip(key, id_, contexts)
             return {"result": "skipped", "outputs": {}}
         if "uses" in job:
-            return {"result": self.call(id_, job, contexts, functions), "outputs": {}}
+            result = self.call(id_, job, contexts, functions)
+            return None if result is None else {"result": result, "outputs": {}}
         return self.instances(key, id_, job, contexts, functions)
 
     def functions(self, needs: Mapping[str, Any]) -> Functions:
@@ -276,14 +356,15 @@ class Level:
 
     def skip(self, key: str, id_: str, contexts: dict[str, Any]) -> None:
         name = f"{self.name_prefix}{id_}"
-        job = Job(self.run, key, name, None, {}, contexts, self.run.folder, status="completed", conclusion="skipped")
+        job = Job(self.run, key, name, None, {}, contexts, self.run.folder, status="completed", conclusion="skipped",
+                  attempt=self.run.attempt)  # fmt: skip
         self.run.jobs[name] = job
 
     @property
     def name_prefix(self) -> str:
         return self.prefix.replace("/", " / ")
 
-    def call(self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> str:
+    def call(self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> str | None:
         uses = job["uses"]
         if not uses.startswith("$/.github/workflows/"):
             raise Unknown(f"the workflow {uses}")
@@ -321,6 +402,10 @@ class Level:
             here = contexts if row is None else {**contexts, "matrix": row}
             name = self.name_prefix + str(fill(job.get("name", id_), here, functions))
             before = self.run.jobs.get(name)
+            if before and before.attempt == self.run.attempt and before.conclusion is not None:
+                results.append(before.conclusion)  # it ended before the run went on
+                outputs = before.outputs
+                continue
             if self.run.attempt > 1 and before and before.conclusion == "success" and self.may_stay_instance(key, job):
                 results.append("success")
                 continue
@@ -345,9 +430,11 @@ class Level:
         self.run.tokens[token] = permissions
         contexts = {**contexts, "github": {**contexts["github"], "token": token}}
         with_secrets = {**contexts, "secrets": self.secrets}
-        made = Job(self.run, key, name, machine, permissions, contexts, place)
+        made = Job(self.run, key, name, machine, permissions, contexts, place, attempt=self.run.attempt)
         self.run.jobs[name] = made
-        if machine is None:
+        if machine is None or machine.busy:
+            if self.run.expired or self.run.cancelled:
+                made.status, made.conclusion = "completed", "cancelled" if self.run.cancelled else "failure"
             return made
         if self.run.cancelled and "always()" not in str(job.get("if")):
             made.status, made.conclusion = "completed", "cancelled"
@@ -356,7 +443,8 @@ class Level:
         place.mkdir(parents=True)
         env = {**fill(self.document.get("env", {}), with_secrets, functions),
                **fill(job.get("env", {}), with_secrets, functions)}  # fmt: skip
-        steps = Steps(made, env, self.secrets)
+        minutes = float(fill(job.get("timeout-minutes", "360"), contexts, functions))
+        steps = Steps(made, env, self.secrets, minutes * self.run.github.minute_s)
         made.conclusion = steps.execute(job["steps"])
         outputs = fill(job.get("outputs", {}), {**contexts, "steps": steps.results}, functions)
         made.outputs = {key: "" if value is None else str(value) for key, value in outputs.items()}

@@ -32,8 +32,9 @@ FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")
 class Steps:
     """The steps of one job, or of one composite action in it."""
 
-    def __init__(self, job: "Job", env: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
+    def __init__(self, job: "Job", env: Mapping[str, Any], secrets: Mapping[str, str], limit_s: float) -> None:
         self.job, self.secrets = job, secrets
+        self.until = time.monotonic() + limit_s
         self.env = {key: text_of(value) for key, value in env.items()}
         self.path: list[str] = []
         self.results: dict[str, dict[str, Any]] = {}
@@ -241,6 +242,10 @@ class Steps:
                 time.sleep(0.05)
                 if run.cancel_when and not run.cancelled and run.cancel_when(self.job):
                     run.cancelled = self.job.cancelled = True
+                    cancel(started)
+                elif time.monotonic() > self.until and not self.job.timed_out:
+                    # The job is cancelled, as the server does it to a job that ran too long; the run is not.
+                    self.job.timed_out = self.job.cancelled = True
                     cancel(started)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)  # what a step leaves in its group ends with it

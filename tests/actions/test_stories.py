@@ -13,6 +13,8 @@ from tests.actions.conftest import (
     EXCLUDED,
     HEAD,
     MAIN,
+    MERGED,
+    MERGED_LATER,
     OVERFLOWS,
     OWN,
     PASSES,
@@ -42,7 +44,7 @@ def rows(run: Run, side: str) -> list:
 
 def test_a_pull_request_is_green(tree, build: Build) -> None:
     github = build(tree("main", PASSES))
-    github.trees[OWN, HEAD] = github.trees[OWN, MAIN]
+    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
     run = github.trigger("matrix-pr.yml", pull_request())
     assert told(run) == {
         "matrix / plan": "success",
@@ -68,7 +70,7 @@ def test_a_pull_request_is_green(tree, build: Build) -> None:
 
 def test_a_pull_request_that_overruns_a_buffer_is_red(tree, build: Build) -> None:
     github = build(tree("main", OVERFLOWS, known=False))
-    github.trees[OWN, HEAD] = github.trees[OWN, MAIN]
+    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
     run = github.trigger("matrix-pr.yml", pull_request())
     assert (told(run)[HOSTED], told(run)[GATE]) == ("failure", "failure"), run.job(HOSTED).log
     gate = run.job(GATE)
@@ -81,7 +83,7 @@ def test_a_pull_request_that_overruns_a_buffer_is_red(tree, build: Build) -> Non
 
 def test_a_cancelled_job_ends_its_cells_and_runs_again_alone(tree, build: Build) -> None:
     github = build(tree("main", PASSES))
-    github.trees[OWN, HEAD] = github.trees[OWN, MAIN]
+    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
 
     def a_worker_has_started(job: Job) -> bool:
         journal = job.folder / "temp/run-run-hosted-1/events.jsonl"
@@ -163,7 +165,7 @@ def test_a_hostile_pull_request_reaches_no_machine_and_runs_nothing_of_its_words
     assert text.count(because) == 1
     (theirs / "matrix.yaml").write_text(text.replace(f"because: {because}", f"because: {json.dumps(HOSTILE)}"))
     (theirs / "$(touch PWNED); `touch PWNED`.py").write_text("")
-    github.trees[OWN, HEAD] = theirs
+    github.trees[OWN, MERGED] = theirs
     event = pull_request()
     event.payload["pull_request"]["title"] = HOSTILE
     event.payload["pull_request"]["head"]["ref"] = "x$(touch${IFS}PWNED)"
@@ -191,7 +193,7 @@ def test_a_hostile_pull_request_reaches_no_machine_and_runs_nothing_of_its_words
 )
 def test_a_label_authorises_one_commit(tree, build: Build, sender: str, conclusion: str, says: str) -> None:
     github = build(tree("main", PASSES), gpu_machine("sm90"))
-    github.trees[OWN, HEAD] = github.trees[OWN, MAIN]
+    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
     event = pull_request("labeled", label="gpu", sender=sender)
     # ended before hosted cells: only the machine is looked at here
     github.machines[1].env["ATTNMATRIX_CUDA_PYTHON"] = "/usr/bin/python3"
@@ -212,7 +214,7 @@ def test_what_is_pushed_after_the_label_is_not_authorised(tree, build: Build) ->
     workflow.write_text(
         text + "  steal:\n    runs-on: [self-hosted, gpu, sm90]\n    permissions: {}\n    steps: [{run: env}]\n"
     )
-    github.trees[OWN, PUSHED] = theirs
+    github.trees[OWN, MERGED_LATER] = theirs
     run = github.trigger("matrix-gpu.yml", pull_request("synchronize", head=PUSHED, sender="maintainer"))
     assert run.job("steal").conclusion == "failure"
     assert "pull request 7 was 'synchronize'" in run.job("steal").log
@@ -221,7 +223,7 @@ def test_what_is_pushed_after_the_label_is_not_authorised(tree, build: Build) ->
 
 def test_another_label_runs_nothing(tree, build: Build) -> None:
     github = build(tree("main", PASSES), gpu_machine("sm90"))
-    github.trees[OWN, HEAD] = github.trees[OWN, MAIN]
+    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
     run = github.trigger("matrix-gpu.yml", pull_request("labeled", label="docs", sender="maintainer"))
     assert told(run) == {}
 
@@ -230,7 +232,7 @@ def test_a_plan_that_cannot_be_made_makes_the_gate_red(tree, build: Build) -> No
     broken = tree("main", EXCLUDED)
     (broken / "matrix.yaml").write_text("axes: {}\n")
     github = build(broken)
-    github.trees[OWN, HEAD] = broken
+    github.trees[OWN, MERGED] = broken
     run = github.trigger("matrix-pr.yml", pull_request())
     assert (told(run)["matrix / plan"], told(run)[HOSTED.split(" (")[0]], told(run)[GATE]) == (
         "failure", "skipped", "failure",
