@@ -1,7 +1,9 @@
 """What is asked of GitHub and of machines: who is online, who is waited for, whose jobs are taken, what is cleaned."""
 
-import json
+import contextlib
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner import rundir
-from runner.ci import admission, api, asking, cleaning, waiting
+from runner.ci import admission, api, asking, cleaning, eviction, waiting
 from runner.ci.admission import Refused, Rules
 from runner.ci.api import Api, JobState, Machine, Unavailable
 from runner.cli import main
@@ -172,70 +174,83 @@ def test_sm10_is_not_sm100() -> None:
     assert found.untaken == ("sm10",)
 
 
-RULES = Rules(repositories=frozenset({"a/b"}), maintainers=frozenset({"Alice"}))
+WORKFLOW = "matrix-gpu.yml@refs/heads/main"
+RULES = Rules(repositories=frozenset({"a/b"}), workflows=frozenset({WORKFLOW}))
 
 
-def environ(tmp_path: Path, name: str, payload: object = None, **others: str) -> dict[str, str]:
-    path = tmp_path / "event.json"
-    path.write_text(json.dumps(payload))
-    known = {"GITHUB_REPOSITORY": "a/b", "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(path),
-             "GITHUB_REF": "refs/heads/main", "GITHUB_SHA": "f" * 40}  # fmt: skip
+def environ(name: str, **others: str) -> dict[str, str]:
+    known = {"GITHUB_REPOSITORY": "a/b", "GITHUB_EVENT_NAME": name, "GITHUB_REF": "refs/heads/main",
+             "GITHUB_WORKFLOW_REF": f"a/b/.github/workflows/{WORKFLOW}", "GITHUB_SHA": "f" * 40}  # fmt: skip
     return {**known, **others}
 
 
-def labelled(**changes: Any) -> dict[str, Any]:
-    event = {"action": "labeled", "number": 7, "label": {"name": "gpu"}, "sender": {"login": "alice"},
-             "pull_request": {"head": {"sha": "c" * 40}}}  # fmt: skip
-    return {**event, **changes}
-
-
 @pytest.mark.parametrize("name", ["push", "schedule", "workflow_dispatch"])
-def test_jobs_of_those_who_may_write_are_taken(tmp_path: Path, name: str) -> None:
-    assert admission.admit(RULES, environ(tmp_path, name)).endswith("f" * 40)
-
-
-def test_a_labelled_commit_is_taken_and_named(tmp_path: Path) -> None:
-    why = admission.admit(RULES, environ(tmp_path, "pull_request", labelled()))
-    assert why == f"pull request 7 at {'c' * 40}, as alice authorised"
+def test_jobs_of_those_who_may_write_are_taken(name: str) -> None:
+    assert admission.admit(RULES, environ(name)) == f"{name} of {WORKFLOW} at {'f' * 40}"
 
 
 @pytest.mark.parametrize(
-    ("name", "payload", "others", "words"),
+    ("name", "others", "words"),
     [
-        ("push", None, {"GITHUB_REPOSITORY": "evil/b"}, "jobs of 'evil/b' are not taken"),
-        ("push", None, {"GITHUB_REPOSITORY": ""}, "jobs of '' are not taken"),
-        ("push", None, {"GITHUB_REF": "refs/pull/7/merge"}, "only branches and tags"),
-        ("pull_request", labelled(action="synchronize"), {}, "was 'synchronize'"),
-        ("pull_request", labelled(action="opened"), {}, "was 'opened'"),
-        ("pull_request", labelled(action="unlabeled"), {}, "was 'unlabeled'"),
-        ("pull_request", labelled(label={"name": "docs"}), {}, "the label 'docs' authorises nothing"),
-        ("pull_request", labelled(label=None), {}, "the label '' authorises nothing"),
-        ("pull_request", labelled(sender={"login": "mallory"}), {}, "'mallory' put the label"),
-        ("pull_request", labelled(pull_request={}), {}, "names no commit"),
-        ("pull_request", [], {}, "is no object"),
-        ("pull_request", labelled(), {"GITHUB_EVENT_PATH": "/nowhere"}, "cannot be read"),
-        ("pull_request_target", labelled(), {}, "'pull_request_target' starts no job"),
-        ("workflow_run", labelled(), {}, "'workflow_run' starts no job"),
-        ("issue_comment", labelled(), {}, "'issue_comment' starts no job"),
-        ("", None, {}, "'' starts no job"),
+        ("push", {"GITHUB_REPOSITORY": "evil/b"}, "jobs of 'evil/b' are not taken"),
+        ("push", {"GITHUB_REPOSITORY": ""}, "jobs of '' are not taken"),
+        ("push", {"GITHUB_REF": "refs/pull/7/merge"}, "only branches and tags"),
+        ("push", {"GITHUB_WORKFLOW_REF": "a/b/.github/workflows/matrix-gpu.yml@refs/heads/topic"}, "is not taken"),
+        ("push", {"GITHUB_WORKFLOW_REF": "evil/b/.github/workflows/matrix-gpu.yml@refs/heads/main"}, "is not taken"),
+        ("push", {"GITHUB_WORKFLOW_REF": ""}, "the workflow '' is not taken"),
+        ("pull_request", {}, "'pull_request' starts no job here: a maintainer's comment `/gpu run SHA`"),
+        ("pull_request_target", {}, "'pull_request_target' starts no job"),
+        ("workflow_run", {}, "'workflow_run' starts no job"),
+        ("issue_comment", {}, "'issue_comment' starts no job"),
+        ("merge_group", {}, "'merge_group' starts no job"),
+        ("", {}, "'' starts no job"),
     ],
 )
-def test_every_other_job_is_refused(
-    tmp_path: Path, name: str, payload: object, others: dict[str, str], words: str
-) -> None:
+def test_every_other_job_is_refused(name: str, others: dict[str, str], words: str) -> None:
     with pytest.raises(Refused) as error:
-        admission.admit(RULES, environ(tmp_path, name, payload, **others))
+        admission.admit(RULES, environ(name, **others))
     assert words in str(error.value)
 
 
 def test_the_command_ends_with_3_where_it_refuses(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path) -> None:
-    for key, value in environ(tmp_path, "pull_request", labelled(action="opened")).items():
+    for key, value in environ("pull_request").items():
         monkeypatch.setenv(key, value)
-    assert main(["ci", "admit", "--repository", "a/b"]) == 3
-    assert main(["ci", "admit", "--repository", "a/b", "--label", "gpu"]) == 3
-    (tmp_path / "event.json").write_text(json.dumps(labelled()))
-    assert main(["ci", "admit", "--repository", "a/b"]) == 0
-    assert "taken: pull request 7" in capsys.readouterr().out
+    command = ["ci", "admit", "--repository", "a/b", "--workflow", WORKFLOW]
+    assert main(command) == 3
+    assert "no process Runner.Worker is above this one: other steps of the job may run" in capsys.readouterr().err
+    monkeypatch.setenv("GITHUB_EVENT_NAME", "push")
+    assert main(command) == 0
+    assert f"taken: push of {WORKFLOW}" in capsys.readouterr().out
+    assert main([*command, "--work", str(tmp_path)]) == 2
+    assert "name the folder _work of the Actions runner" in capsys.readouterr().err
+
+
+def test_a_refused_job_is_ended_and_what_it_fetched_is_removed(tmp_path: Path) -> None:
+    """Its process is played by a script of that name, which would go on with the next step."""
+    work = tmp_path / "_work"
+    for name in ("_actions/evil/x", "_temp", "repo/repo", "_tool"):
+        (work / name).mkdir(parents=True)
+        (work / name / "file").write_text("")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (work / "link").symlink_to(outside)
+    worker = tmp_path / "Runner.Worker"
+    worker.write_text(f"#!/bin/bash\nsleep 60 &\necho $! >{tmp_path}/pid\nwait\ntouch {tmp_path}/next-step\n")
+    worker.chmod(0o755)
+    job = subprocess.Popen([worker], start_new_session=True)
+    try:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            time.sleep(0.01)
+        told: list[str] = []
+        assert eviction.evict(work, told.append, start=int((tmp_path / "pid").read_text()))
+        assert job.wait(10) == -signal.SIGKILL
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    assert [path.name for path in work.iterdir()] == ["_tool"]
+    assert outside.is_dir()
+    assert not (tmp_path / "next-step").exists()
+    assert told == [f"Runner.Worker ({job.pid}) is ended: no step of the job runs"]
 
 
 @pytest.fixture
