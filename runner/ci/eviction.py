@@ -48,13 +48,14 @@ def evict(work: Path | None, say: Say, *, start: int | None = None) -> bool:
 
 
 def worker_above(pid: int) -> int | None:
-    """The process that runs the steps of the job which this process belongs to."""
+    """The process that runs the steps of the job which this process belongs to: the outermost of that name."""
+    found = None
     while pid > 1:
         name, parent = _name_and_parent(pid)
         if name == WORKER or (parent > 1 and _name_and_parent(parent)[0] == LISTENER):
-            return pid
+            found = pid
         pid = parent
-    return None
+    return found
 
 
 def left_by_job(work: Path) -> Iterator[Path]:
