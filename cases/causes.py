@@ -5,14 +5,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from cases.verdicts import Overflowed, Wrong
+
 PRODUCT = "vllm"
 
 
 def cause_of(error: BaseException | None) -> dict[str, Any] | None:
     """The last frame of vLLM that an exception, or what it was raised from, went through; None where there is none.
 
+    A verdict of ours says it by itself: what an overflow was raised from may be another batch's trouble.
     `file` is relative to where packages are installed. The keys are those of `cause` in docs/results.md.
     """
+    if isinstance(error, (Overflowed, Wrong)):
+        return dict(error.cause) if error.cause else None
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

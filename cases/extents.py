@@ -18,6 +18,7 @@ import torch
 
 from cases import bounds, owned, stand_ins, vllm_api
 from cases.batches import Named, may_be_formed
+from cases.causes import cause_of
 from cases.guards import Guards, Outside
 from cases.needs import REQUIRED, Counts, Need
 from cases.owned import Storage
@@ -243,7 +244,7 @@ def raised(error: Exception, storages: dict[str, Storage], need: Counts, batch: 
             detail = f"{type(error).__name__}: {error}" + (
                 f"; too short as well: {', '.join(others)}" if others else ""
             )
-            return Overflow(buffer, *short[buffer], "raised", batch, detail)
+            return Overflow(buffer, *short[buffer], "raised", batch, detail, cause_of(error))
     return None
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cases import reference
+from cases import bounds, reference
+from cases.cell import Cell
 from cases.verdicts import Batch
 
 
@@ -58,3 +59,33 @@ REQUIRED: dict[str, Callable[[Counts], int]] = {
 Not how buffers are found, only what those known must hold: one that is written outside or moved, and is not here, is
 told by its name.
 """
+
+
+def bounds_of(cell: Cell) -> dict[str, tuple[int, int]]:
+    """For each buffer that counts rows: the most entries that any batch of the cell's load needs, and the most without
+    chunks, where each request is one row. Where both are the same, what is sized by requests cannot overflow."""
+    limits = bounds.Limits.of(cell.load)
+    worst, without = (
+        Counts(rows=bounds.virtual_batches(limits, chunk), tokens=0, pages=0) for chunk in (cell.chunk, limits.longest)
+    )
+    found = {name: (REQUIRED[name](worst), REQUIRED[name](without)) for name in BY_ROWS.get(cell.backend, ())}
+    if cell.backend == "flashinfer":
+        found["cum_seq_lens_kv"] = worst.rows + 1, without.rows + 1
+        if cell.spec_k:
+            found["xqa_draft_mask"] = (
+                bounds.mask_rows(limits, cell.spec_k, cell.chunk),
+                bounds.mask_rows(limits, cell.spec_k, limits.longest),
+            )
+    return found
+
+
+BY_ROWS = {
+    "flashinfer": ("paged_kv_indptr", "paged_kv_last_page_len"),
+    "flex_attention": (
+        "persistent_physical_to_logical",
+        "persistent_seq_lens",
+        "persistent_offset_tensor",
+        "persistent_query_start_loc",
+    ),
+}
+"""By backend, the buffers of its builder that have an entry for each row."""

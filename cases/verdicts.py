@@ -1,8 +1,9 @@
 """How a case says something other than pass or fail: by raising one of these."""
 
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Overflow:
     how: str
     batch: Batch
     detail: str = ""
+    cause: Mapping[str, Any] | None = field(default=None, compare=False)
+    """Where in vLLM it was raised, as `cases.causes` says it; None where vLLM raised nothing."""
 
 
 def words_of(error: BaseException) -> str:
@@ -43,6 +46,7 @@ class Overflowed(Exception):
 
     def __init__(self, overflows: Sequence[Overflow], also: str = "") -> None:
         self.overflows = tuple(overflows)
+        self.cause = next((one.cause for one in self.overflows if one.cause), None)
         super().__init__(
             "; ".join(
                 f"{o.buffer} needs {o.required} and has {o.allocated} ({o.how}) for {o.batch}"
@@ -51,6 +55,14 @@ class Overflowed(Exception):
             )
             + (f"; and another batch: {also}" if also else "")
         )
+
+
+class Wrong(AssertionError):
+    """A batch is wrong, in words: state `fail`. `cause` is where in vLLM it was raised, if it was."""
+
+    def __init__(self, words: str, cause: Mapping[str, Any] | None = None) -> None:
+        self.cause = cause
+        super().__init__(words)
 
 
 class Refused(Exception):

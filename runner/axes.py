@@ -22,6 +22,8 @@ NEUTRAL: dict[str, AxisValue] = {
 These values do not show in ids, so that an id says what is special about its cell and no more.
 """
 AXES = ("vllm", "backend", "arch", "hybrid", "spec_k", "chunk", "load", *NEUTRAL)
+ALWAYS = tuple(axis for axis in AXES if axis not in NEUTRAL)
+"""The axes that every cell has."""
 COUNTS = frozenset({"spec_k", "chunk"})
 """Axes whose values are whole numbers, which can be compared with < and >."""
 RELEASES = "vllm"
@@ -29,6 +31,9 @@ RELEASES = "vllm"
 
 LABEL = r"^[a-z0-9_.]+$"
 """What a label may hold, so that an id is safe in a shell, a file name and the name of a CI job."""
+
+ID = re.compile(r"(?=.*[^.])[a-z0-9_.]+(-[a-z0-9_.]+)*")
+"""What the id of a cell looks like: labels, joined; never a path."""
 
 PRODUCTS = {
     "a100": "sm80",
@@ -104,3 +109,8 @@ def arch_alias(word: str) -> str | None:
     if ("." in word or word.startswith("sm")) and (found := _CAPABILITY.fullmatch(word)):
         return f"sm{found['major']}{found['minor']}"
     return None
+
+
+def lacking(axes: Mapping[str, AxisValue]) -> str:
+    """The first axis that a cell in a file should have and has not; empty where it has all."""
+    return next((axis for axis in ALWAYS if axis not in axes), "")

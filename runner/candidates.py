@@ -5,13 +5,13 @@ import re
 import shlex
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import patches
+from runner import checkouts, patches
 from runner.axes import AXES, LABEL, arch_alias, label
 from runner.conditions import Condition, Selector
 from runner.errors import UsageError
@@ -24,17 +24,37 @@ from runner.patches import PACKAGE
 FILE = "candidates.json"
 FOLDER = "candidates"
 MAX_PATCH_BYTES = 64 << 20
-# What a build makes and a checkout may have from another one; and which version it is, by which the cases know its API.
-_BUILT = {".so", ".pyc", ".pyd", ".a", ".o"}
-_VERSION = f"{PACKAGE}/_version.py"
 
 _CANDIDATES = TypeAdapter(tuple[Candidate, ...])
+_RECORDED = re.compile(r"(patch|checkout|wheel) (.+) ([0-9a-f]{16}) over (\S+)")
+_INSTALLED = re.compile(
+    rf"""(?<=")[^"\n]*/site-packages/(?={PACKAGE}/)|(?<![^\s'"(=:,])/[^\s'"()]*/site-packages/(?={PACKAGE}/)"""
+)
+"""The folder of packages in the path of a file of vLLM, as in a traceback or an ImportError."""
 
 
-def joined(chart: Matrix, texts: Sequence[str]) -> Matrix:
-    """The matrix with the candidates that a command line names; UsageError for one that cannot be used."""
+Choose = Callable[[Matrix, str, CandidateKind, Path], tuple[str, str]]
+"""Gives the release that a candidate is over, by its name, kind and path, and why it is this one."""
+
+
+def default_release(chart: Matrix) -> str:
+    """The release that a run takes."""
+    releases = [str(value) for value in by_default(chart)["vllm"] if not chart.environments[str(value)].candidate]
+    return releases[0] if releases else next(iter(chart.environments))
+
+
+def take_default(chart: Matrix, *_: object) -> tuple[str, str]:
+    """Chooses the release that a run takes."""
+    return default_release(chart), ""
+
+
+def joined(chart: Matrix, texts: Sequence[str], choose: Choose = take_default) -> Matrix:
+    """The matrix with the candidates that a command line names; UsageError for one that cannot be used.
+
+    `choose` is asked where the command line does not say which release one is over.
+    """
     for text in texts:
-        chart = join(chart, (read(text, chart),))
+        chart = join(chart, (read(text, chart, choose),))
     return chart
 
 
@@ -61,17 +81,20 @@ def join(chart: Matrix, candidates: Iterable[Candidate]) -> Matrix:
     )
 
 
-def read(text: str, chart: Matrix) -> Candidate:
+def read(text: str, chart: Matrix, choose: Choose = take_default) -> Candidate:
     """One candidate of the command line; UsageError where its name, its path or what is there cannot be used."""
     name, given, rest = text.partition("=")
     if not (given and name and rest):
         raise UsageError(f"malformed --candidate {quoted(text)}: write NAME=PATH or NAME=PATH@RELEASE")
     _check_name(name, chart)
     path, over = _split(rest, chart)
-    if chart.environments[over].candidate:
+    if over and chart.environments[over].candidate:
         raise UsageError(f"--candidate {name}: {over} is a candidate itself: a candidate is over a release")
     kind, digest = _examine(Path(path), name)
-    return Candidate(name=name, kind=kind, path=path, over=over, digest=digest)
+    why = ""
+    if not over:
+        over, why = choose(chart, name, kind, Path(path))
+    return Candidate(name=name, kind=kind, path=path, over=over, digest=digest, why=why)
 
 
 def keep(chart: Matrix, directory: Path) -> Matrix:
@@ -84,8 +107,13 @@ def keep(chart: Matrix, directory: Path) -> Matrix:
             shutil.copyfile(spec.candidate.path, copy)
             environments[name] = replace(spec, candidate=replace(spec.candidate, path=str(copy)))
     if kept := tuple(spec.candidate for spec in environments.values() if spec.candidate):
-        (directory / FILE).write_bytes(_CANDIDATES.dump_json(kept, indent=1))
+        (directory / FILE).write_bytes(to_json(kept))
     return replace(chart, environments=environments)
+
+
+def to_json(candidates: tuple[Candidate, ...]) -> bytes:
+    """The bytes of candidates.json."""
+    return _CANDIDATES.dump_json(candidates, indent=1)
 
 
 def kept(directory: Path) -> tuple[Candidate, ...]:
@@ -107,7 +135,14 @@ def notes(chart: Matrix) -> Iterator[str]:
         if spec.candidate.kind is CandidateKind.PATCH:
             left_out = patches.parse(decoded(Path(spec.candidate.path).read_bytes())).left_out
         outside = f"; not of {PACKAGE}/, so left out: {', '.join(left_out)}" if left_out else ""
-        yield f"candidate {name}: {spec.candidate}{outside}"
+        why = f", {spec.candidate.why}" if spec.candidate.why else ""
+        yield f"candidate {name}: {spec.candidate}{why}{outside}"
+
+
+def settled(chart: Matrix) -> tuple[str, ...]:
+    """The candidates as command lines name them, each with its release: no other machine has to look for one."""
+    found = (spec.candidate for spec in chart.environments.values() if spec.candidate)
+    return tuple(f"{one.name}={one.path}@{one.over}" for one in found)
 
 
 def option(chart: Matrix, value: AxisValue) -> str:
@@ -117,17 +152,25 @@ def option(chart: Matrix, value: AxisValue) -> str:
     return f"--candidate {shlex.quote(f'{found.name}={found.path}@{found.over}')} " if found else ""
 
 
-def checkout_files(checkout: Path) -> dict[str, Path]:
-    """The files of a checkout that take the place of a release's, by their paths from the checkout.
+def recorded(words: str) -> Candidate | None:
+    """The candidate that a result names in `environment.candidate`, without its own name; None for a release."""
+    found = _RECORDED.fullmatch(words)
+    return (
+        Candidate(name="", kind=CandidateKind(found[1]), path=found[2], digest=found[3], over=found[4])
+        if found
+        else None
+    )
 
-    Not what a build makes: compiled files, generated ones that git does not have either, and the version.
+
+def as_of_author(text: str, candidate: Candidate | None) -> str:
+    """The text with the files of the candidate's environment called what its author calls them.
+
+    That is the file of the checkout, or the path that a patch has.
     """
-    found = {}
-    for path in sorted((checkout / PACKAGE).rglob("*")):
-        name = str(path.relative_to(checkout))
-        if path.suffix not in _BUILT and "__pycache__" not in path.parts and name != _VERSION and path.is_file():
-            found[name] = path
-    return found
+    if candidate is None:
+        return text
+    place = f"{candidate.path.rstrip('/')}/" if candidate.kind is CandidateKind.CHECKOUT else ""
+    return _INSTALLED.sub(lambda _: place, text)
 
 
 def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:
@@ -137,6 +180,11 @@ def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:
         for piece in (name.encode(errors="surrogateescape"), data):
             sha.update(len(piece).to_bytes(8, "big") + piece)
     return sha.hexdigest()[:16]
+
+
+def file_digest(data: bytes) -> str:
+    """Sixteen hex digits over one file: as `sha256sum` has them, so that anybody can tell a patch by them."""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _check_name(name: str, chart: Matrix) -> None:
@@ -152,14 +200,13 @@ def _check_name(name: str, chart: Matrix) -> None:
 
 
 def _split(rest: str, chart: Matrix) -> tuple[str, str]:
-    """PATH and the release behind its last @, or the one that a run takes by default."""
+    """PATH and the release behind its last @, empty where there is none."""
     path, at, over = rest.rpartition("@")
     if at and path and over in chart.environments:
         return path, over
     if at and path and re.fullmatch(r"[0-9.]+", over) and not Path(rest).exists():
         raise UsageError(f"--candidate: no environment for vllm {over}: the matrix has {', '.join(chart.environments)}")
-    releases = [str(value) for value in by_default(chart)["vllm"] if not chart.environments[str(value)].candidate]
-    return rest, releases[0] if releases else next(iter(chart.environments))
+    return rest, ""
 
 
 def _examine(path: Path, name: str) -> tuple[CandidateKind, str]:
@@ -168,7 +215,7 @@ def _examine(path: Path, name: str) -> tuple[CandidateKind, str]:
         if path.is_dir():
             if not (path / PACKAGE / "__init__.py").is_file():
                 raise UsageError(f"--candidate {name}: {path} has no {PACKAGE}/__init__.py: name the top of a checkout")
-            files = checkout_files(path)
+            files = checkouts.files(path)
             return CandidateKind.CHECKOUT, digest_of((key, file.read_bytes()) for key, file in files.items())
         if path.suffix == ".whl":
             with zipfile.ZipFile(path) as wheel:
@@ -181,7 +228,9 @@ def _examine(path: Path, name: str) -> tuple[CandidateKind, str]:
         if len(data) > MAX_PATCH_BYTES:
             raise UsageError(f"--candidate {name}: {path} is larger than {MAX_PATCH_BYTES >> 20} MiB: hardly a patch")
         patches.parse(decoded(data))
-        return CandidateKind.PATCH, digest_of([("", data)])
+        return CandidateKind.PATCH, file_digest(data)
+    except checkouts.BadCheckout as error:
+        raise UsageError(f"--candidate {name}: {error}") from None
     except patches.BadPatch as error:
         raise UsageError(
             f"--candidate {name}: {path} {error}; a candidate is a patch, a checkout (a folder) or a wheel (.whl)"

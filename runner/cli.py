@@ -1,5 +1,6 @@
 """The commands; each is a few steps, and every fatal error becomes a message and an exit code in `main`."""
 
+import errno
 import json
 import sys
 import traceback
@@ -9,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from runner import listing, matrix, output, select
+from runner import listing, output, select
 from runner import plan as planning
 from runner.commands import arguments, bisect, ci, compare, history, known, signoff
 from runner.commands.arguments import (
@@ -29,6 +30,7 @@ from runner.commands.arguments import (
     counted,
     seconds,
 )
+from runner.commands.schemas import SchemaOf
 from runner.errors import RunnerError, UsageError
 from runner.options import DEFAULT_TIMEOUT_S, EngineName, Obtained, RunOptions, Sanitizer, default_matrix
 
@@ -40,6 +42,9 @@ _EXIT_CODES = """[bold]Exit codes[/bold]
   4  stopped early, can be resumed
   5  nothing selected
 130  interrupted"""
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""What a disk says wherever something is written: full, over quota, read-only."""
 
 app = typer.Typer(
     name="runner",
@@ -146,7 +151,7 @@ def plan(
 ) -> None:
     """Show what would run, where, and why not."""
     if github:
-        ci.show_jobs(arguments.chart(matrix_file, candidate), filters, tier, candidate, machines)
+        ci.show_jobs(arguments.chart(matrix_file, candidate), filters, tier, machines)
         return
     from runner import expectations, machine
 
@@ -178,9 +183,11 @@ def list_(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON schema of matrix.yaml, for editors."""
-    output.emit(json.dumps(matrix.json_schema(), indent=2))
+def schema(
+    of: Annotated[SchemaOf, typer.Argument(metavar="matrix|policy|waivers", help="Of which file.")] = SchemaOf.MATRIX,
+) -> None:
+    """Print the JSON schema of matrix.yaml, of a policy or of a file of waivers, for editors."""
+    output.emit(json.dumps(of.schema, indent=2))
 
 
 @app.command()
@@ -300,8 +307,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which means trouble with the product
-        traceback.print_exc()
-        print("This is a mistake of the runner itself: please report it with the lines above.", file=sys.stderr)
+    except OSError as error:
+        if error.errno not in _DISK:
+            return _mistake()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{where}{error.strerror}: free some space, or work where you may write", file=sys.stderr)
         return 3
+    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which means trouble with the product
+        return _mistake()
     return 0
+
+
+def _mistake() -> int:
+    traceback.print_exc()
+    print("This is a mistake of the runner itself: please report it with the lines above.", file=sys.stderr)
+    return 3

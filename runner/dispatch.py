@@ -15,7 +15,16 @@ from datetime import UTC, datetime
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from runner import outcome
-from runner.engines.base import CannotStart, Engine, EngineError, EngineGone, NotNow, WorkerHandle, WorkerLost
+from runner.engines.base import (
+    CannotStart,
+    Engine,
+    EngineError,
+    EngineGone,
+    NotNow,
+    WorkerDied,
+    WorkerHandle,
+    WorkerLost,
+)
 from runner.logs import CellLog, LogStore
 from runner.messages import Broken, Case, Done, Log, Message, ProtocolError, Ready
 from runner.model import (
@@ -40,6 +49,8 @@ from runner.stop import StopSignal
 POLL_S = 0.25  # how soon a slot notices a second Ctrl-C
 CASES_LIMIT = 10_000
 ATTEMPTS = 2
+IMPORT = "import"
+"""The case of a cell whose vLLM cannot be imported."""
 NO_FACTS = dict.fromkeys(ENVIRONMENT, "")
 _RELEASE = re.compile(r"\d+(\.\d+)+")
 _BUILD = re.compile(r"(\.post\d+)?(\+.*)?$")
@@ -72,6 +83,10 @@ class OrderBroken(EngineError):
     """No worker can serve this order; its other cells need not be tried."""
 
 
+class CandidateBroken(OrderBroken):
+    """A worker started, and what the candidate changes of vLLM cannot be imported."""
+
+
 class Stopped(EngineError):
     """The run is being stopped; what was under way is given up."""
 
@@ -85,7 +100,7 @@ class Queue:
         self._places = [places(order) for order in orders]
         self._left = [deque(order.cells) for order in orders]
         self._serving = [0] * len(orders)
-        self.broken: dict[int, str] = {}
+        self.broken: dict[int, OrderBroken] = {}
         self.gone = ""
 
     def take(self, index: int | None) -> Task | None:
@@ -198,10 +213,18 @@ def run(
         raise shared.trouble[0]
     for index, order, cell in cells:
         if cell.id in shared.unfinished:
-            reason = queue.broken.get(index) or queue.gone
-            blank = CellOutcome(cell=cell, evidence=order.evidence, infra=reason, not_run=not reason)
-            shared.emit(CellFinished(outcome=blank))
+            shared.emit(CellFinished(outcome=_without_worker(shared, order, cell, queue.broken.get(index))))
     return tuple(shared.outcomes[cell.id] for _, _, cell in cells) if keep else ()
+
+
+def _without_worker(shared: Shared, order: Order, cell: Cell, broken: OrderBroken | None) -> CellOutcome:
+    """The outcome of a cell that no worker served."""
+    if isinstance(broken, CandidateBroken):
+        case = CaseResult(name=IMPORT, state=State.FAIL, message=str(broken))
+        facts = {**NO_FACTS, **shared.facts_of(order)}
+        return CellOutcome(cell=cell, evidence=order.evidence, cases=(case,), environment=facts, ended_at=_now())
+    reason = str(broken or shared.queue.gone)
+    return CellOutcome(cell=cell, evidence=order.evidence, infra=reason, not_run=not reason)
 
 
 def taints(found: CellOutcome) -> bool:
@@ -226,6 +249,7 @@ class Slot:
         self.serves: tuple[str, str, str] | None = None  # what `Order.worker` says of it
         self.worker: WorkerHandle | None = None
         self.facts = NO_FACTS
+        self.guarded = True  # whether a cell cannot end the worker
         self.busy = False  # with a cell, which a first Ctrl-C lets finish; imports are not worth finishing
 
     def work(self) -> None:
@@ -240,7 +264,7 @@ class Slot:
                 except Stopped:
                     return
                 except OrderBroken as error:
-                    queue.broken.setdefault(task.index, str(error))
+                    queue.broken.setdefault(task.index, error)
                     continue
                 except EngineGone as error:
                     queue.gone = queue.gone or str(error)
@@ -264,8 +288,12 @@ class Slot:
         return replace(first, reruns=tuple(states))
 
     def attempt(self, task: Task, attempts_before: int = 0) -> CellOutcome:
-        """A cell whose worker is lost is tried once more on a fresh one: it may not have been the cell's doing."""
+        """A cell whose worker is lost is tried once more on a fresh one: it may not have been the cell's doing.
+
+        It was where a worker died each time, and a cell can bring that about here.
+        """
         reasons: list[str] = []
+        by_the_cell = True
         place = ""
         for attempt in range(attempts_before + 1, attempts_before + ATTEMPTS + 1):
             worker = self.worker or self.start(task)
@@ -280,6 +308,7 @@ class Slot:
             except (WorkerLost, ProtocolError, EngineGone) as error:
                 reason = self.lost(worker, error)
                 reasons.append(reason)
+                by_the_cell &= not self.guarded and isinstance(error, WorkerDied | ProtocolError)
                 log.write(f"[attnmatrix: the worker was lost: {reason}]\n")
                 place = log.place
             finally:
@@ -289,7 +318,8 @@ class Slot:
         return CellOutcome(
             cell=task.cell,
             evidence=task.order.evidence,
-            infra=f"lost {ATTEMPTS} workers during this cell: {reason}",
+            death=Death(worker=reason) if by_the_cell else None,
+            infra="" if by_the_cell else f"lost {ATTEMPTS} workers during this cell: {reason}",
             log=place,
             environment=self.facts,
             attempts=ATTEMPTS,
@@ -381,6 +411,7 @@ class Slot:
                             f"the environment for vllm {order.environment} holds vllm {held}: its results would carry "
                             "the wrong name; correct the lock or the image"
                         )
+                    self.guarded = message.guarded
                     self.facts = {**NO_FACTS, **versions, **self.shared.facts_of(order), **worker.facts}
                     self.shared.emit(
                         WorkerReady(
@@ -392,7 +423,10 @@ class Slot:
                     )
                     return worker
                 case Broken(reason=reason):
-                    raise OrderBroken(f"the cases cannot be imported in environment {order.environment}: {reason}")
+                    said = f"the cases cannot be imported in environment {order.environment}: {reason}"
+                    if candidate := self.shared.facts_of(order).get("candidate"):
+                        raise CandidateBroken(f"{said}\nIt is {candidate}, and that release can be imported.")
+                    raise OrderBroken(said)
                 case _:
                     raise ProtocolError(f"a {type(message).__name__.lower()} message before it was ready")
         raise OrderBroken(f"no worker was ready within {self.shared.patience.start_s:g} s")

@@ -15,6 +15,7 @@ from rich.text import Text
 from runner import devices, output
 from runner.environments import daemon, inventory, venv
 from runner.environments.progress import size
+from runner.worker import LANDLOCK_SIGNALS, landlock
 
 _MACHINE_TROUBLE = 3
 _COLOURS = {"ok": "green", "absent": "yellow", "bad": "red"}
@@ -52,7 +53,16 @@ def examine() -> list[Finding]:
     """Everything looked at, in the order in which it matters."""
     docker = daemon.examine()
     built = inventory.everything()
-    return [_python(), _docker(docker), *_gpus(), _environments(built), _disk(built), _memory(), _cores()]
+    return [
+        _python(),
+        _docker(docker),
+        _walls(docker),
+        *_gpus(),
+        _environments(built),
+        _disk(built),
+        _memory(),
+        _cores(),
+    ]
 
 
 def _python() -> Finding:
@@ -71,6 +81,21 @@ def _docker(found: daemon.Daemon) -> Finding:
     if found.answers:
         return Finding(what="Docker", grade=Grade.OK, found=f"a daemon answers, version {found.version}")
     return Finding(what="Docker", grade=Grade.ABSENT, found=found.trouble, advice=found.advice)
+
+
+def _walls(docker: daemon.Daemon) -> Finding:
+    """What keeps a cell from the rest of the machine where it runs without a container."""
+    version, root = landlock(), os.getuid() == 0
+    files = "every file of this machine, as root" if root else "the files of this user"
+    others = "other processes too" if not version else "no other process"
+    if 0 < version < LANDLOCK_SIGNALS:
+        others += " but by signals"
+    kernel = f"Landlock, version {version}" if version else "this kernel has no Landlock"
+    found = f"without a container a cell reaches {files}, the network, and {others} ({kernel})"
+    if docker.answers or not (root or version < LANDLOCK_SIGNALS):
+        return Finding(what="Walls", grade=Grade.OK, found=found)
+    advice = "run code that you do not trust in containers" + (", or as a user that owns nothing" if root else "")
+    return Finding(what="Walls", grade=Grade.ABSENT, found=found, advice=advice)
 
 
 def _gpus() -> list[Finding]:

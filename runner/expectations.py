@@ -3,13 +3,16 @@
 Pure: the day by which entries expire is given.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from runner.axes import RELEASES
 from runner.matrix import Expectation, KnownIssue
 from runner.model import AxisValue, Cell, CellResult, Overflow, State, Verdict
+
+LOADS = "load"
+"""The axis of the deployments."""
 
 DEATHS = frozenset({State.CRASH, State.OOM, State.TIMEOUT})
 """The states of a cell whose process did not end by itself; where one is known, the cell is not run unless asked."""
@@ -84,13 +87,13 @@ def apply(result: CellResult, known: Sequence[KnownIssue], *, today: date) -> Ce
     """The result with the verdict that known issues give it; a refusal is unexpected until `refusals` says otherwise.
 
     `xfail` needs everything bad in the cell to be covered: a new failure never hides behind an old one in it.
-    `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds. `flaky` is a pass,
-    or trouble that would not be covered otherwise, where an entry tolerates both. All else keeps its state, and the
-    reason says why an entry that speaks of this cell did not count. Without entries (`--no-known`) the verdict is the
-    naked state.
+    `xpass` is a pass where an entry expects trouble, or a buffer that an entry names and that holds: not where the
+    deployment cannot overflow at all. `flaky` is a pass, or trouble that would not be covered otherwise, where an entry
+    tolerates both. All else keeps its state, and the reason says why an entry that speaks of this cell did not count.
+    Without entries (`--no-known`) the verdict is the naked state.
     """
     bare = replace(result, verdict=naked(result.state), known="", expired="", expected="")
-    matching = [entry for entry in known if entry.selector.matches(result.axes)]
+    matching = [one for entry in known if entry.selector.matches(result.axes) and (one := in_cell(entry, result))]
     entries = [entry for entry in matching if not entry.has_expired(result.axes, today)]
     if result.state is State.SKIPPED:
         # skipped for another reason, it says nothing of what is known
@@ -131,8 +134,9 @@ def unwanted(known: Sequence[KnownIssue], today: date) -> Callable[[Cell], str]:
 
 
 def uncovered(result: CellResult, entries: Sequence[KnownIssue]) -> list[Trouble]:
-    """What is bad in a cell and explained by none of these entries, which all speak of it."""
-    return [trouble for trouble in troubles(result) if not any(explains(entry, trouble) for entry in entries)]
+    """What is bad in a cell and explained by none of these entries, all of which match it."""
+    speaking = [one for entry in entries if (one := in_cell(entry, result))]
+    return [trouble for trouble in troubles(result) if not any(explains(entry, trouble) for entry in speaking)]
 
 
 def troubles(result: CellResult) -> list[Trouble]:
@@ -160,13 +164,52 @@ def explains(entry: KnownIssue, trouble: Trouble) -> bool:
     return _covers(entry, trouble.overflow)
 
 
+def in_cell(entry: KnownIssue, result: CellResult) -> KnownIssue | None:
+    """What an entry says of a cell that it matches; None where it says nothing of it.
+
+    An entry that names no load speaks of overflows wherever a load makes them possible. Where chunks make no batch of a
+    load need more of a buffer than its requests alone do, which `bounds` of the result says, a pass is none of its
+    business, and an overflow is another one. An entry that names loads means them.
+    """
+    bounds = result.resolved.get("bounds")
+    if entry.state is not State.OVERFLOW or LOADS in entry.selector.conditions or not isinstance(bounds, Mapping):
+        return entry
+    if not entry.buffer:
+        return entry if not bounds or any(map(_grows, bounds.values())) else None
+    left = tuple(buffer for buffer in entry.buffer if _grows(bounds.get(buffer)))
+    return replace(entry, buffer=left) if left else None
+
+
+def shown(entry: KnownIssue, result: CellResult) -> bool:
+    """Whether this cell, which the entry matches, has trouble that the entry expects."""
+    one = in_cell(entry, result)
+    return one is not None and any(explains(one, trouble) for trouble in troubles(result))
+
+
+def refuted(entry: KnownIssue, result: CellResult) -> bool:
+    """Whether a cell that the entry matches shows that it is not so there, or not all of it."""
+    if entry.flaky or in_cell(entry, result) is None:
+        return False
+    return result.state is State.PASS or (result.state is State.OVERFLOW and bool(gone(entry, result)))
+
+
 def gone(entry: KnownIssue, result: CellResult) -> tuple[str, ...]:
-    """The buffers that an entry names and that did not overflow in a cell that it speaks of."""
+    """The buffers that an entry expects to overflow in a cell that it matches, and that hold."""
+    one = in_cell(entry, result)
     return tuple(
         buffer
-        for buffer in entry.buffer
-        if not any(one.buffer == buffer and _covers(entry, one) for one in result.overflow)
+        for buffer in (one.buffer if one else ())
+        if not any(found.buffer == buffer and _covers(entry, found) for found in result.overflow)
     )
+
+
+def _grows(pair: object) -> bool:
+    """Whether `[at worst, without chunks]` says that chunks make a buffer need more. What is no pair may be so."""
+    match pair:
+        case [int(worst), int(without)]:
+            return worst > without
+        case _:
+            return True
 
 
 def _of_a_pass(naked: CellResult, entries: Sequence[KnownIssue]) -> CellResult:
@@ -188,9 +231,7 @@ def _of_what_is_known(naked: CellResult, entries: Sequence[KnownIssue]) -> CellR
 
 def _surprise(naked: CellResult, entries: Sequence[KnownIssue], what: str) -> CellResult:
     links = _links(entries)
-    return replace(
-        naked, verdict=Verdict.XPASS, known=links, reason=f"{links} is known here as {what}: take the entry out"
-    )
+    return replace(naked, verdict=Verdict.XPASS, known=links, reason=f"{links} is known here as {what}")
 
 
 def _still_speaks(entry: KnownIssue, result: CellResult) -> bool:

@@ -1,9 +1,11 @@
 """events.jsonl, append-only: what happened in a run, in order. With plan.json it is all that reports need."""
 
+import contextlib
+import errno
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +13,7 @@ from typing import Any, Self, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from runner import output
 from runner.errors import MachineError
 from runner.model import Event
 
@@ -21,8 +24,8 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 _LINE: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _ADAPTERS: dict[type[Event], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in _NAMES}
 
-
 SYNC_S = 1.0
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Journal:
@@ -32,28 +35,39 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._file = path.open("ab", buffering=0)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+            if (size := path.stat().st_size) and (whole := _whole(path)) < size:  # killed, or no space was left
+                self._file.truncate(whole)
+        except OSError as error:
+            raise self._trouble(error) from error
         self._synced = time.monotonic()
-        if (size := path.stat().st_size) and (whole := _whole(path)) < size:  # killed, or no space was left
-            self._file.truncate(whole)
 
     def append(self, event: Event) -> None:
         kind = type(event)
         head = {"event": _NAMES[kind], "at": datetime.now(UTC).isoformat(timespec="milliseconds")}
         body = _ADAPTERS[kind].dump_python(event, mode="json")
-        line = _LINE.dump_json({**head, **body}) + b"\n"
+        line = memoryview(_LINE.dump_json({**head, **body}) + b"\n")
         try:
-            self._file.write(line)  # one write: a reader never sees half of it unless the disk is full
+            while line:  # one write: a reader never sees half of it unless the disk is nearly full
+                line = line[self._file.write(line) :]
             if time.monotonic() - self._synced > SYNC_S:
                 os.fdatasync(self._file.fileno())
                 self._synced = time.monotonic()
         except OSError as error:
-            raise MachineError(f"{self._path}: cannot write the journal: {error.strerror}; free some space") from error
+            raise self._trouble(error) from error
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:  # some network file systems tell only now that there is no room
+            raise self._trouble(error) from error
+
+    def _trouble(self, error: OSError) -> MachineError:
+        remedy = "free some space" if error.errno in FULL else "a run needs a directory that can be written"
+        return MachineError(f"{self._path}: cannot write the journal: {error.strerror}; {remedy}")
 
     def __enter__(self) -> Self:
         return self
@@ -70,28 +84,55 @@ def _whole(path: Path) -> int:
     return data.rfind(b"\n") + 1
 
 
-def read(path: Path) -> Iterator[Event]:
+def read(path: Path, tell: Callable[[str], None] = output.note) -> Iterator[Event]:
     """All events, one after the other; MachineError where the file is no journal.
 
-    A torn last line (the run was killed, or is writing) is left out, as are kinds of a later version.
+    A torn last line (the run was killed, or is writing) is left out, as are kinds of a later version. Damage, such as
+    zeros after a power cut, costs the entries that it hit: `tell` hears of it once, at the end.
     """
+    damaged: list[int] = []
+    readable = zeros = False
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.endswith(b"\n") and (event := _event(line, path, number)):
-                    yield event
+                if not line.endswith(b"\n"):
+                    continue
+                whole, events = _entries(line)
+                readable |= bool(events)
+                zeros |= b"\0" in line
+                if not whole:
+                    damaged.append(number)
+                yield from filter(None, events)
     except OSError as error:
         raise MachineError(f"{path}: cannot read the journal: {error.strerror}") from error
-
-
-def _event(line: bytes, path: Path, number: int) -> Event | None:
-    try:
-        entry = _LINE.validate_json(line)
-        kind = _KINDS.get(entry.pop("event"))
-        entry.pop("at")
-        return _ADAPTERS[kind].validate_python(entry) if kind else None
-    except (ValidationError, KeyError) as error:
+    if damaged and not readable and not zeros:
         raise MachineError(
-            f"{path}:{number}: this is no entry of a journal; the file was changed or written by another version. "
+            f"{path}:{damaged[0]}: this is no entry of a journal; the file was changed or written by another version. "
             "Run the cells again."
-        ) from error
+        )
+    if damaged:
+        tell(
+            f"{path}: {len(damaged)} damaged {'line' if len(damaged) == 1 else 'lines'}, the first is line "
+            f"{damaged[0]}: what they said is lost. `runner resume {path.parent}` runs the cells again that have no "
+            "result now"
+        )
+
+
+def _entries(line: bytes) -> tuple[bool, list[Event | None]]:
+    """Whether a line is one whole entry; and what is left in it, None for a kind of a later version.
+
+    JSON holds no zero byte: what stands whole before or behind zeros is an entry that they did not hit.
+    """
+    found: list[Event | None] = []
+    pieces = [piece for piece in re.split(rb"\0+", line) if piece.strip()]
+    for piece in pieces:
+        with contextlib.suppress(ValidationError, KeyError):
+            found.append(_event(piece))
+    return len(found) == len(pieces) == 1 and b"\0" not in line, found
+
+
+def _event(line: bytes) -> Event | None:
+    entry = _LINE.validate_json(line)
+    kind = _KINDS.get(entry.pop("event"))
+    entry.pop("at")
+    return _ADAPTERS[kind].validate_python(entry) if kind else None

@@ -1,15 +1,13 @@
 """What each attempt at a cell printed, as files below the run directory."""
 
-import re
+from io import FileIO
 from pathlib import Path
-from typing import TextIO
 
+from runner.axes import ID
 from runner.errors import MachineError
 
 LIMIT = 1024 * 1024 + 64 * 1024
 """Characters kept of one attempt: the worker's own limit of 1 MiB and its note, enforced against a worker that lies."""
-
-_SAFE = re.compile(r"[a-z0-9_.]+(-[a-z0-9_.]+)*")
 
 
 class LogStore:
@@ -19,7 +17,7 @@ class LogStore:
         self._directory = directory
 
     def open(self, cell_id: str, attempt: int) -> "CellLog":
-        if not _SAFE.fullmatch(cell_id) or not cell_id.strip("."):
+        if not ID.fullmatch(cell_id):
             raise ValueError(f"{cell_id!r} is no cell id")
         return CellLog(self._directory, f"cells/{cell_id}/attempt-{attempt}.log")
 
@@ -29,7 +27,7 @@ class CellLog:
 
     def __init__(self, directory: Path, place: str) -> None:
         self._path, self._place = directory / place, place
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
         self._left = LIMIT
 
     @property
@@ -45,12 +43,20 @@ class CellLog:
         try:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._path.open("w", encoding="utf-8", errors="replace")
-            self._file.write(text)
-            self._file.flush()
+                # Without a buffer: what could not be written is not tried again when the file is closed.
+                self._file = self._path.open("wb", buffering=0)
+            data = memoryview(text.encode("utf-8", "replace"))
+            while data:  # on a disk that is nearly full a part may be written
+                data = data[self._file.write(data) :]
         except OSError as error:
-            raise MachineError(f"{self._path}: cannot write the log: {error.strerror}; free some space") from error
+            raise self._trouble(error) from error
 
     def close(self) -> None:
-        if self._file:
-            self._file.close()
+        try:
+            if self._file:
+                self._file.close()
+        except OSError as error:  # some network file systems tell only now that there is no room
+            raise self._trouble(error) from error
+
+    def _trouble(self, error: OSError) -> MachineError:
+        return MachineError(f"{self._path}: cannot write the log: {error.strerror}; free some space")

@@ -109,7 +109,7 @@ def read(run: Path) -> Part:
         asked=asked,
         chart=matrix.load(run / session.MATRIX_COPY),
         candidates=candidates.kept(run),
-        planned=planning.from_json((run / session.PLAN).read_bytes()).planned,
+        planned=planning.read(run / session.PLAN).planned,
         outcomes=outcomes,
         finished=bool(events) and isinstance(events[-1], RunFinished),
         sources=_read_sources(run) or ((asked.run_id, machines),),
@@ -161,7 +161,7 @@ def _where_it_is(candidate: Candidate, run: Path) -> Candidate:
         raise UsageError(f"{run}: a candidate is called {quoted(candidate.name)}, which is no name of one")
     copy = run / candidates.FOLDER / f"{candidate.name}.patch"
     if candidate.kind is CandidateKind.PATCH and not (
-        copy.is_file() and candidates.digest_of([("", copy.read_bytes())]) == candidate.digest
+        copy.is_file() and candidates.file_digest(copy.read_bytes()) == candidate.digest
     ):
         raise UsageError(f"{copy}: is not the patch that was judged as {candidate}: merge the run as it was made")
     return replace(candidate, path=str(copy)) if candidate.kind is CandidateKind.PATCH else candidate

@@ -1,5 +1,6 @@
 """What a worker may say, checked: everything it sends is untrusted (docs/protocol.md)."""
 
+import json
 import re
 from typing import Annotated, Any
 
@@ -15,12 +16,14 @@ from pydantic import (
 )
 
 from runner.model import Batch, CaseResult, Cause, Death, How, Overflow, State
+from runner.worker import DEPTH, deeper
 
 LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of the longest line that is read."""
 
 MESSAGE_LIMIT = 8 * 1024
 RESOLVED_LIMIT = 16 * 1024
+NAME_LIMIT = 300
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Control characters, bidirectional overrides and isolates (they reorder what a reader sees), lone surrogates.
@@ -51,6 +54,8 @@ def _clean_json(value: JsonValue) -> JsonValue:
 
 
 def _small(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if deeper(value):  # readers of JSON give up somewhere, and a journal must be read back
+        raise ValueError(f"brackets in each other, more than {DEPTH} deep")
     cleaned = _clean_json(value)
     assert isinstance(cleaned, dict)
     if len(str(cleaned)) > RESOLVED_LIMIT:
@@ -64,7 +69,11 @@ class _Message(BaseModel):
 
 CellId = Annotated[str, StringConstraints(max_length=512)]
 Text = Annotated[str, AfterValidator(clean)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=300), AfterValidator(lambda text: clean(text, 300))]
+Name = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=NAME_LIMIT),
+    AfterValidator(lambda text: clean(text, NAME_LIMIT)),
+]
 Version = Annotated[str, AfterValidator(lambda text: clean(text, 100))]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -85,6 +94,8 @@ class Ready(_Message):
 
     environment: Versions
     import_s: Seconds
+    guarded: bool = True
+    """Whether a cell cannot end this worker: where one can, a worker that ends is the cell's own doing."""
 
 
 class Broken(_Message):
@@ -199,8 +210,24 @@ def parse(line: bytes) -> Message:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = clean(".".join(str(part) for part in first["loc"]), 100)
-        raise ProtocolError(f"a wrong {kind!r} message: {where or 'body'}: {clean(first['msg'], 200)}") from None
+        wrong = f"{where or 'body'}: {clean(first['msg'], 200)}"
+        if kind == "case" and (spoilt := _spoilt(head[2], wrong)):
+            return spoilt
+        raise ProtocolError(f"a wrong {kind!r} message: {wrong}") from None
     return message
+
+
+def _spoilt(body: bytes, wrong: str) -> Case | None:
+    """A case whose report is none has failed: its words are the cell's own, which the worker only passed on.
+
+    None where it does not say which case of which cell it is.
+    """
+    try:
+        said = json.loads(body)
+        name = said["name"][:NAME_LIMIT]
+        return Case(cell=said["cell"], name=name, state=State.FAIL, message=f"what it reported is no result: {wrong}")
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
 
 
 def kind(message: Message) -> str:

@@ -173,6 +173,8 @@ class Candidate:
     """The release that a patch is for, whose built files a checkout gets, and whose other packages a wheel gets."""
     digest: str
     """Sixteen hex digits over the content of the patch, of the checkout's vllm/, or of the wheel."""
+    why: str = ""
+    """How this release was found; empty where the command line named it."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path} {self.digest} over {self.over}"
@@ -271,6 +273,8 @@ class Death:
     silent_for_s: float = 0.0
     """How long it had said nothing, where that is why it was killed."""
     out_of_memory: bool = False
+    worker: str = ""
+    """How the workers ended that were given the cell, where it can end a worker and did so each time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

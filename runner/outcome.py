@@ -72,6 +72,8 @@ def _death(death: Death, outcome: CellOutcome) -> tuple[State, str]:
     if death.timed_out_after_s:
         silent = f" but silent for {death.silent_for_s:g} s" if death.silent_for_s else ""
         state, what = State.TIMEOUT, f"still running{silent}, and killed"
+    elif death.worker:
+        state, what = State.CRASH, f"its worker died {outcome.attempts} times while this cell ran: {death.worker}"
     elif death.out_of_memory:
         state, what = State.OOM, "killed for memory"
     elif death.signal:

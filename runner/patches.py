@@ -62,6 +62,8 @@ def parse(text: str) -> Patch:
             left_out.append(target or source)
         elif file.is_binary_file:
             raise BadPatch(f"{target or source} is a binary file: only text can be patched")
+        elif "mode 120000" in str(file.patch_info or ""):
+            raise BadPatch(f"{target or source} is a link: only files can be patched")
         else:
             hunks = tuple(_hunk(hunk) for hunk in file)
             copied = "copy from" in str(file.patch_info or "")
@@ -72,29 +74,54 @@ def parse(text: str) -> Patch:
     return Patch(changes=tuple(changes), left_out=tuple(left_out))
 
 
-def apply(patch: Patch, read: Callable[[str], str | None]) -> dict[str, str | None]:
-    """Every changed file by its path: its text afterwards, or None where it is gone.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """How a patch fits some files: what they hold afterwards, None where one is gone, and what of it does not apply."""
 
-    `read` gives the text of a file before, None where there is none. A hunk may have moved, but its lines must be there
-    to the letter; BadPatch where they are not.
+    after: dict[str, str | None]
+    troubles: tuple[str, ...]
+    """One for each change that does not apply, with its file and hunk; empty where all of the patch fits."""
+
+
+def fit(patch: Patch, read: Callable[[str], str | None]) -> Fit:
+    """Try every change on the files that `read` gives the text of, None where there is none.
+
+    A hunk may have moved, but its lines must be there to the letter.
     """
     after: dict[str, str | None] = {}
+    troubles: list[str] = []
 
     def now(path: str) -> str | None:
         return after[path] if path in after else read(path)
 
     for change in patch.changes:
-        before = now(change.source) if change.source else ""
-        if before is None:
-            raise BadPatch(f"{change.source} is not there")
-        if not change.source and now(change.target):  # an empty file may be filled
-            raise BadPatch(f"{change.target} is there already, and the patch makes it")
-        text = _applied(change, before)
+        try:
+            text = _changed(change, now)
+        except BadPatch as error:
+            troubles.append(str(error))
+            continue
         if change.source and change.source != change.target and not change.keeps_source:
             after[change.source] = None
         if change.target:
             after[change.target] = text
-    return after
+    return Fit(after=after, troubles=tuple(troubles))
+
+
+def apply(patch: Patch, read: Callable[[str], str | None]) -> dict[str, str | None]:
+    """Every changed file by its path: its text afterwards, or None where it is gone; BadPatch where it does not fit."""
+    found = fit(patch, read)
+    if found.troubles:
+        raise BadPatch(found.troubles[0])
+    return found.after
+
+
+def _changed(change: Change, now: Callable[[str], str | None]) -> str:
+    before = now(change.source) if change.source else ""
+    if before is None:
+        raise BadPatch(f"{change.source} is not there")
+    if not change.source and now(change.target):  # an empty file may be filled
+        raise BadPatch(f"{change.target} is there already, and the patch makes it")
+    return _applied(change, before)
 
 
 def _path(written: str, file: PatchedFile) -> str:

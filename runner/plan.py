@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from runner.axes import ID, lacking
 from runner.errors import UsageError
 from runner.model import AxisValue, Cell, Evidence, Load, Order
+from runner.nearest import hint, quoted
 
 WITHOUT_A_DEVICE: dict[tuple[AxisValue | None, AxisValue], Evidence] = {
     ("forward", "triton_attn"): Evidence.INTERPRETED,
@@ -130,14 +133,24 @@ def to_json(plan: Plan) -> str:
     return "[\n" + ",\n".join(json.dumps(row) for row in to_rows(plan)) + "\n]\n"
 
 
-def from_json(text: str | bytes) -> Plan:
+def read(path: Path) -> Plan:
+    """The plan in a file; UsageError where it cannot be read or is something else."""
+    try:
+        return from_json(path.read_bytes(), name=str(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}): name a whole run directory") from None
+
+
+def from_json(text: str | bytes, *, name: str = "plan.json") -> Plan:
     """Read plan.json back; UsageError where it is something else."""
     try:
         rows = _ROWS.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise UsageError(f"plan.json is not a plan: {where}: {first['msg']}") from None
+        raise UsageError(f"{name} is not a plan: {where}: {first['msg']}") from None
+    if wrong := _wrong(rows):
+        raise UsageError(f"{name} is not a plan: {wrong}: the file was changed; take it from a copy, or run anew")
     return Plan(
         tuple(
             Planned(
@@ -148,3 +161,17 @@ def from_json(text: str | bytes) -> Plan:
             for r in rows
         )
     )
+
+
+def _wrong(rows: Iterable[_Row]) -> str:
+    """What no plan of ours would say, where each field for itself is what it should be."""
+    seen = set()
+    for number, row in enumerate(rows):
+        if not ID.fullmatch(row.id):
+            return f"{number}.id: {quoted(row.id)} is no id of a cell"
+        if row.id in seen:
+            return f"{number}.id: {row.id} is there twice"
+        if axis := lacking(row.axes):
+            return f"{number}.axes: {row.id} has no axis {axis}{hint(axis, row.axes)}"
+        seen.add(row.id)
+    return ""

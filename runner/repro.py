@@ -54,6 +54,8 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0
         gpus = ["--gpus", "all"] if order.evidence is Evidence.DEVICE else []
         inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id, seed)
         command = [*_container(file, told(order)), *gpus, image, *under, "python3", *inside]
+    if candidate := chart.environments[order.environment].candidate:
+        output.note(f"site-packages/vllm/ in what follows is a copy of {candidate}")
     output.emit(shlex.join(command))
     sys.stdout.flush()
     env = {**environment(), "COLUMNS": os.environ.get("COLUMNS", "120")} if on.engine is EngineName.LOCAL else None

@@ -11,14 +11,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import expectations, outcome
-from runner.axes import NEUTRAL
+from runner import candidates, expectations, outcome
+from runner.axes import NEUTRAL, lacking
 from runner.errors import MachineError, UsageError
 from runner.matrix import Expectation, KnownIssue
 from runner.model import (
     ENVIRONMENT,
     AxisValue,
-    CaseResult,
     Cell,
     CellOutcome,
     CellResult,
@@ -70,12 +69,17 @@ def _result(one: Planned, found: CellOutcome | None, repro_of: Callable[[Cell], 
     if found is None:
         return replace(bare(one, State.NOT_RUN, "the run ended before this cell began"), repro=repro_of(cell))
     state, reason = outcome.of(found)
-    result = bare(one, state, _storable(reason))
+    candidate = candidates.recorded(found.environment.get("candidate", ""))
+
+    def told(text: str) -> str:
+        return candidates.as_of_author(_storable(text), candidate)
+
+    result = bare(one, state, told(reason))
     return replace(
         result,
         evidence=found.evidence,
         duration_s=found.duration_s,
-        cases=tuple(_case(case) for case in found.cases),
+        cases=tuple(replace(case, name=_storable(case.name), message=told(case.message)) for case in found.cases),
         overflow=_smallest(overflow for case in found.cases for overflow in case.overflow),
         repro=repro_of(cell),
         environment={**result.environment, **found.environment},
@@ -96,10 +100,6 @@ def bare(one: Planned, state: State, reason: str) -> CellResult:
         reason=reason,
         environment=dict.fromkeys(ENVIRONMENT, ""),
     )
-
-
-def _case(case: CaseResult) -> CaseResult:
-    return replace(case, name=_storable(case.name), message=_storable(case.message))
 
 
 def _storable(text: str) -> str:
@@ -131,11 +131,15 @@ def read(run: Path) -> tuple[CellResult, ...]:
 def parse(data: bytes, name: str) -> tuple[CellResult, ...]:
     """The results that a file of this name holds; UsageError where it holds something else."""
     try:
-        return tuple(_with_all_axes(row) for row in _ROWS.validate_json(data))
+        rows = _ROWS.validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise UsageError(f"{name}: not the results of a run: {where}: {first['msg']}") from None
+    for number, row in enumerate(rows):
+        if axis := lacking(row.axes):
+            raise UsageError(f"{name}: not the results of a run: {number}.axes: there is no axis {axis}")
+    return tuple(_with_all_axes(row) for row in rows)
 
 
 def _with_all_axes(row: CellResult) -> CellResult:

@@ -26,6 +26,10 @@ class Asked:
 
     run_id: str
     options: RunOptions
+    workflow: int = 0
+    """The id of the workflow run of GitHub Actions that it is part of; 0 outside of one."""
+    attempt: int = 0
+    """Which attempt at that it is, from 1."""
 
 
 _ASKED = TypeAdapter(Asked)
@@ -55,8 +59,17 @@ def create(out: Path | None) -> RunDirectory:
 
 
 def keep(run: RunDirectory, options: RunOptions) -> None:
-    """Write what was asked for into the run directory."""
-    (run.path / ASKED).write_bytes(_ASKED.dump_json(Asked(run_id=run.run_id, options=options), indent=1) + b"\n")
+    """Write what was asked for into the run directory, and the workflow run that this is part of."""
+    workflow, attempt = here()
+    asked = Asked(run_id=run.run_id, options=options, workflow=workflow, attempt=attempt)
+    (run.path / ASKED).write_bytes(_ASKED.dump_json(asked, indent=1) + b"\n")
+
+
+def here() -> tuple[int, int]:
+    """The workflow run of GitHub Actions that this process is part of, and the attempt at it; zeros outside of one."""
+    said = (os.environ.get(name, "") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
+    workflow, attempt = (int(text) if text.isascii() and text.isdecimal() else 0 for text in said)
+    return workflow, attempt
 
 
 def asked(path: Path) -> Asked:
@@ -71,19 +84,29 @@ def asked(path: Path) -> Asked:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold a run directory alone; UsageError says who has it. The kernel frees it when its holder dies."""
+    """Hold a run directory alone; UsageError says who has it. The kernel frees it when its holder dies.
+
+    MachineError where the directory cannot be written.
+    """
     lock, holder = FileLock(path / LOCK), path / HOLDER
     try:
         lock.acquire(timeout=0)
+        holder.write_text(f"process {os.getpid()} on {socket.gethostname()} (since {datetime.now(UTC):%H:%M:%S} UTC)\n")
     except Timeout:
         with contextlib.suppress(OSError):
             raise UsageError(f"{path}: {holder.read_text().strip()} is at this run: wait for it, or end it") from None
         raise UsageError(f"{path}: another process is at this run: wait for it, or end it") from None
+    except OSError as error:
+        lock.release()
+        raise MachineError(
+            f"{path}: cannot be written ({error.strerror}): a run needs room and rights there; `runner report {path}` "
+            "shows a run that can only be read, and a copy of it can be gone on with"
+        ) from None
     try:
-        holder.write_text(f"process {os.getpid()} on {socket.gethostname()} (since {datetime.now(UTC):%H:%M:%S} UTC)\n")
         yield
     finally:
-        holder.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            holder.unlink(missing_ok=True)
         lock.release()
 
 

@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from runner import (
@@ -20,9 +19,12 @@ from runner import (
     results,
     rundir,
     select,
+    standing,
 )
 from runner import plan as planning
 from runner.engines.base import Engine
+from runner.environments import fitting
+from runner.errors import MachineError
 from runner.history import index
 from runner.logs import LogStore
 from runner.machine import choose, default_jobs, facts_of, open_engine, planned
@@ -59,9 +61,10 @@ Show = Callable[..., None]
 
 def run(options: RunOptions, *, show: Show | None = None) -> int:
     """Run what was asked and say how it went, or have `show` say it."""
-    chart = candidates.joined(matrix.load(options.matrix), options.candidates)
-    cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     display = progress.make(consoles.make(sys.stderr), verbosity=options.verbosity)
+    chart = matrix.load(options.matrix)
+    chart = candidates.joined(chart, options.candidates, fitting.chooser(display.note, eager=True))
+    cells = select.select(chart, filters=options.filters, tier_name=options.tier, shard=options.shard)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
     counting = chart.known if options.known and not options.known_crashes else ()
@@ -91,7 +94,7 @@ def resume(run_directory: Path, *, jobs: int | None, json: bool, verbosity: int,
     display = progress.make(consoles.make(sys.stderr), verbosity=verbosity)
     on = choose(options.engine, options.address)
     display.note(f"engine {on.engine}: {on.why}")
-    plan = replace(planning.from_json((run_directory / PLAN).read_bytes()), seed=options.seed)
+    plan = replace(planning.read(run_directory / PLAN), seed=options.seed)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
     directory = rundir.RunDirectory(asked.run_id, run_directory)
     return _carry_out(_Run(options, chart, on, plan, directory, display, judge, _show))
@@ -127,7 +130,7 @@ def _carry_out(run: _Run) -> int:
             for left_over in engine.sweep():
                 run.display.note(f"removed what a dead run left: {left_over}")
             _dispatch(run, left, engine, stop, _Watch(run, left))
-        rows = run.judge(run.plan.planned, _last(path).values())
+        rows = run.judge(run.plan.planned, _last(path, tell=_nothing).values())  # what is damaged was told
         code = outcome.exit_code(
             (row.verdict for row in rows),
             interrupted=stop.requested and not stop.late,
@@ -148,11 +151,15 @@ def _kept_matrix(run_directory: Path) -> matrix.Matrix:
     return candidates.join(chart, candidates.kept(run_directory))
 
 
-def _last(path: Path) -> dict[str, CellOutcome]:
+def _nothing(_: str) -> None:
+    pass
+
+
+def _last(path: Path, tell: Callable[[str], None] = output.note) -> dict[str, CellOutcome]:
     """The last outcome of each cell that the journal of a run has, by its id."""
     if not (path / EVENTS).exists():
         return {}
-    found = journal.read(path / EVENTS)
+    found = journal.read(path / EVENTS, tell)
     return {event.outcome.cell.id: event.outcome for event in found if isinstance(event, CellFinished)}
 
 
@@ -161,7 +168,10 @@ def report(run_directory: Path, *, json: bool) -> int:
     rows = read_run(run_directory)
     code = outcome.exit_code((row.verdict for row in rows), lacking=_lacking(run_directory, rows))
     if run_directory.is_dir():
-        files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
+        try:
+            files.write(run_directory, rows, exit_code=code, title=run_directory.resolve().name)
+        except MachineError as error:  # it can be shown all the same
+            output.note(f"the reports were not written anew: {error}")
     _show(rows, code, run_directory, as_json=json)
     return code
 
@@ -189,7 +199,7 @@ def read_run(run_directory: Path) -> Sequence[CellResult]:
 
 def judged(run_directory: Path) -> Sequence[CellResult]:
     """The results of a run made anew from its journal; the known issues count as of today."""
-    plan = planning.from_json((run_directory / PLAN).read_bytes())
+    plan = planning.read(run_directory / PLAN)
     asked = _asked(run_directory)
     judge = _judge(_kept_matrix(run_directory), asked.matrix, known=asked.known, seed=asked.seed)
     return judge(plan.planned, _last(run_directory).values())
@@ -262,20 +272,27 @@ def _dispatch(run: _Run, orders: tuple[Order, ...], engine: Engine, stop: StopSi
 
 def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 0) -> Judge:
     """The line that shows a cell again names the matrix and the seed only where they are not the ones it has."""
-    option = "" if matrix_file == default_matrix() else f"--matrix {matrix_file} "
+    option = "" if matrix_file == default_matrix() else f"--matrix {shlex.quote(str(matrix_file))} "
     option += f"--seed {seed} " if seed else ""
 
     def repro_of(cell: Cell) -> str:
         return f"runner repro {option}{candidates.option(chart, cell.axes['vllm'])}{cell.id}"
 
-    return partial(
-        results.build,
-        known=chart.known if known else (),
-        expect=chart.expect,
-        releases=chart.axes["vllm"],
-        repro_of=repro_of,
-        today=expectations.today(),
-    )
+    entries, today = chart.known if known else (), expectations.today()
+
+    def judge(planned: Sequence[planning.Planned], outcomes: Iterable[CellOutcome]) -> tuple[CellResult, ...]:
+        rows = results.build(
+            planned,
+            outcomes,
+            known=entries,
+            expect=chart.expect,
+            releases=chart.axes["vllm"],
+            repro_of=repro_of,
+            today=today,
+        )
+        return standing.told(rows, entries, chart, today)
+
+    return judge
 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:

@@ -53,6 +53,14 @@ STATES = WORST_FIRST.split()
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_DUMPABLE = 4
+PR_SET_NO_NEW_PRIVS = 38
+
+LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # the same numbers on all machines that vLLM runs on
+LANDLOCK_VERSION = 1
+LANDLOCK_SIGNALS = 6  # the version since which signals, too, stay inside
+SCOPE_SOCKETS_AND_SIGNALS = 0b11
+MAKE_BLOCK_DEVICES = 1 << 11
+DEPTH = 32  # of brackets in a result
 
 HUGE = 2 * 1024 * 1024
 MADV_COLLAPSE = 25
@@ -186,6 +194,61 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
+def landlock() -> int:
+    """The version of Landlock that this kernel has; 0 where it has none: Linux before 5.13, or it is switched off."""
+    with contextlib.suppress(OSError, AttributeError):
+        ask = (ctypes.c_long(LANDLOCK_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION))
+        return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(*ask)))
+    return 0
+
+
+def wall(version: int) -> None:
+    """Keeps this process, and all that it starts, from processes that are not its own; as root, too.
+
+    It cannot trace them, open their memory or the files and pipes that they have open, nor signal them. That comes with
+    any set of rules of Landlock (https://docs.kernel.org/userspace-api/landlock.html, "Ptrace restrictions").
+    """
+    if version:
+        scoped = version >= LANDLOCK_SIGNALS
+        # An older kernel wants a right to take away: one that no case needs.
+        rules = (ctypes.c_uint64 * 3)(0 if scoped else MAKE_BLOCK_DEVICES, 0, SCOPE_SOCKETS_AND_SIGNALS * scoped)
+        size = ctypes.c_size_t(24 if scoped else 8)
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd = libc.syscall(ctypes.c_long(LANDLOCK_CREATE_RULESET), ctypes.byref(rules), size, ctypes.c_uint(0))
+        if fd >= 0:
+            prctl(PR_SET_NO_NEW_PRIVS, 1)
+            libc.syscall(ctypes.c_long(LANDLOCK_RESTRICT_SELF), ctypes.c_int(fd), ctypes.c_uint(0))
+            os.close(fd)
+
+
+def deafen() -> dict[int, Any]:
+    """Puts the handlers of this process aside, and returns them.
+
+    The first process of a container gets no signal from inside that it does not handle, SIGKILL neither.
+    """
+    faulthandler.disable()
+    found = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
+    handlers = {number: handler for number, handler in found.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+    return handlers
+
+
+def remove(folder: Path) -> None:
+    """Also a tree that is deeper than Python can follow."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        with contextlib.suppress(OSError):
+            subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)  # noqa: S607
+
+
+def deeper(value: Any, left: int = DEPTH) -> bool:
+    """Whether brackets lie deeper in each other than that: few readers of JSON follow without end."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left < 0 or any(deeper(one, left - 1) for one in inner)
+
+
 def collapse() -> None:
     """Puts the memory of the imports on huge pages, so that a fork copies hundreds of table entries and not 100,000.
 
@@ -210,7 +273,7 @@ def make_room(folder: Path, ours: set[Path]) -> None:
     if usage.free < usage.total / 2:
         for path in folder.iterdir():
             if path not in ours:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
+                remove(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def oom_kills() -> int:
@@ -320,9 +383,16 @@ class Child:
             self.report(names[item.nodeid])
 
     def report(self, name: str) -> None:
+        try:
+            self.tell("case", self.result(name))
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            message = f"its result cannot be written as JSON: {error}"
+            self.tell("case", {"name": name, "state": "fail", "message": message[:MESSAGE_LIMIT]})
+
+    def result(self, name: str) -> dict[str, Any]:
         parts = [describe(report) for report in self.reports]
         worst = min(parts, key=lambda part: STATES.index(part["state"]))
-        case = {
+        return {
             "name": name,
             "state": worst["state"],
             "message": worst["message"],
@@ -331,22 +401,20 @@ class Child:
             "resolved": {key: value for part in parts for key, value in (part.get("resolved") or {}).items()},
             "cause": worst.get("cause"),
         }
-        try:
-            self.tell("case", case)
-        except (TypeError, ValueError) as error:
-            message = f"its result cannot be written as JSON: {error}"
-            self.tell("case", {**case, "state": "fail", "message": message, "overflow": [], "resolved": {}})
 
 
 class Watch:
     """The parent's view of one running cell: its pipes, its deadline, what it has reported so far."""
 
-    def __init__(self, host: Host, cell_id: str, timeout_s: float, silence_s: float) -> None:
-        self.host, self.cell_id, self.timeout_s, self.silence_s = host, cell_id, timeout_s, silence_s
+    def __init__(self, host: Host, names: set[str], cell_id: str, timeout_s: float, silence_s: float) -> None:
+        self.host, self.names, self.cell_id = host, names, cell_id
+        self.timeout_s, self.silence_s = timeout_s, silence_s
         self.log = Log(lambda text: host.say("log", cell=cell_id, text=text))
         self.lines = Lines()
+        self.planned = False
         self.waiting: list[str] = []  # names of the cases that have not reported
         self.begun = ""
+        self.spoilt: set[str] = set()  # those that wrote what is no report
         self.timed_out_after_s = 0.0
         self.silent = False
 
@@ -401,23 +469,44 @@ class Watch:
         self.lines.feed(data)
         for line in self.lines.ready:
             try:
-                ((kind, body),) = json.loads(line).items()
-                if kind == "plan":
-                    self.waiting = list(body)
-                elif kind == "begin":
-                    self.begun = body
-                else:
-                    case = {**body, "cell": self.cell_id}  # whatever the cell's own process wrote there
-                    self.waiting.remove(case["name"])
-                    self.host.say("case", **case)
-            except (ValueError, AttributeError, TypeError, KeyError):
+                self.hear(line)
+            except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
+                self.spoilt.add(self.begun)
                 self.log.feed(b"[attnmatrix: the cell wrote something unreadable into its result pipe]\n")
         self.lines.ready.clear()
+
+    def hear(self, line: bytes) -> None:
+        """One line of the cell's own process, which may write anything there; an exception where it is no report."""
+        ((kind, body),) = json.loads(line).items()
+        if kind == "plan":
+            if self.planned or len(set(body)) < len(body) or not self.names.issuperset(body):
+                raise ValueError(kind)
+            self.planned, self.waiting = True, list(body)
+        elif kind == "begin":
+            self.waiting.index(body)
+            self.begun = body
+        elif kind == "case":
+            self.waiting.index(body["name"])
+            if body["name"] in self.spoilt:
+                body = self.spoilt_report(body["name"])
+            said = encode({"case": {**body, "cell": self.cell_id}})
+            if len(said) > LINE_LIMIT or deeper(body):
+                raise ValueError(kind)
+            write_all(self.host.output, said)
+            self.waiting.remove(body["name"])
+        else:
+            raise ValueError(kind)
+
+    def spoilt_report(self, name: str) -> dict[str, Any]:
+        return {"name": name, "state": "fail", "message": "the cell wrote what is no report into its result pipe"}
 
     def close(self, death: dict[str, Any] | None) -> None:
         """A result that did not arrive is a result: every case that was to run and said nothing gets its word."""
         self.log.close()
         for name in self.waiting:
+            if death is None and name in self.spoilt:
+                self.host.say("case", cell=self.cell_id, **self.spoilt_report(name))
+                continue
             if death is None:
                 state, message = "missing", "the cell's process ended with exit code 0 before this case reported"
             elif name == self.begun:
@@ -465,6 +554,7 @@ class Worker:
         self.errors: list[str] = []
         self.started = False  # ready or broken was said
         self.child: Child | None = None  # set in a forked cell
+        self.handlers: dict[int, Any] = {}  # of signals, for cells
 
     def pytest_load_initial_conftests(self, early_config: Any) -> None:
         early_config.attnmatrix_cell = None  # tells the cases' conftest that a worker will set the cell
@@ -492,7 +582,10 @@ class Worker:
             self.broken(f"two cases have the same name: {', '.join(twice)}")
         else:
             self.started = True
-            self.host.say("ready", environment=versions(), import_s=round(time.monotonic() - STARTED, 3))
+            # Whether a cell cannot end this process: in a container it is deaf, elsewhere the kernel must see to it.
+            guarded = os.getpid() == 1 or landlock() >= LANDLOCK_SIGNALS
+            ready_s = round(time.monotonic() - STARTED, 3)
+            self.host.say("ready", environment=versions(), import_s=ready_s, guarded=guarded)
             self.loop(session, names)
         return True
 
@@ -506,6 +599,7 @@ class Worker:
         gc.collect()
         gc.freeze()
         prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.handlers = deafen()
         if os.getpid() == 1:
             # In a container. The kernel then keeps a cell, which is the same user, away from the worker's memory and
             # open files: through those it could speak in its name, and change it for the cells that follow.
@@ -533,7 +627,7 @@ class Worker:
             pid = os.fork()
         if pid == 0:
             self.become_cell(session, names, cell, scratch, parent, results, log)
-        watch = Watch(self.host, cell["id"], timeout_s, silence_s)
+        watch = Watch(self.host, set(names.values()), cell["id"], timeout_s, silence_s)
         try:
             for read, write in (results, log):
                 os.close(write)
@@ -549,7 +643,7 @@ class Worker:
             kill_group(pid)  # where the host has gone, writing to it raises long before the cell ends
             os.close(results[0])
             os.close(log[0])
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove(Path(scratch))
 
     def become_cell(
         self,
@@ -575,16 +669,23 @@ class Worker:
             os.dup2(log[1], 2)
             os.close(log[1])
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+            for number, handler in self.handlers.items():
+                signal.signal(number, handler)
             faulthandler.enable(file=2)
             faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
             with contextlib.suppress(OSError):
                 # Where memory runs out, the kernel is to take the cell and not the worker.
                 Path("/proc/self/oom_score_adj").write_text("500")
             os.environ["TMPDIR"] = tempfile.tempdir = scratch
+            wall(landlock())
             session.config.attnmatrix_cell = cell
             self.child = Child(results[1])
             self.child.run(session.items, names, session.config, cell)
             code = 0
+        except KeyboardInterrupt:  # pytest hands it on; that of a cell, which sent it to itself, is its death
+            traceback.print_exc()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         except BaseException:  # noqa: BLE001 - pytest.exit and SystemExit too
             traceback.print_exc()
         finally:

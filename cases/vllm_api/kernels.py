@@ -5,6 +5,7 @@ The facts about releases are read from each one's `v1/attention/backends/flashin
 
 from typing import Any
 
+from cases.needs import bounds_of
 from cases.verdicts import Batch
 from cases.vllm_api import routes
 from cases.vllm_api.deployment import ERA, VERSION, Deployment, build, step
@@ -46,7 +47,7 @@ def prefills_by_trtllm_gen(arch: str) -> bool:
 
 
 def resolved(deployment: Deployment) -> dict[str, Any]:
-    """What vLLM chose by itself."""
+    """What vLLM chose by itself, and what its buffers must hold at worst."""
     builder = deployment.group.get_metadata_builder()
     native = f"{deployment.cell.backend}-native"
     decode = _part(deployment, "decode", 1 + deployment.cell.spec_k)
@@ -64,6 +65,7 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
         "block_size": deployment.spec.block_size,
         "cudagraph": deployment.cudagraph,
         "cudagraph_support": ERA.cudagraph_support(builder, deployment.config, deployment.spec),
+        "bounds": bounds_of(deployment.cell),
     }
 
 

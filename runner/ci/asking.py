@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner import select
+from runner import candidates, select
 from runner.ci import jobs
 from runner.ci.api import Api, Unavailable
 from runner.ci.api import offline as unserved
@@ -51,12 +51,13 @@ def asked(
         raise UsageError("a release and a commit of vLLM are asked for: name one of them")
     if commit and not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise UsageError(f"{quoted(commit)} is no commit: give all 40 digits of its hash (git rev-parse prints them)")
-    candidates = (f"commit_{commit[:12]}={checkout}",) if commit else ()
-    chart = chart_of(list(candidates))
+    chart = chart_of([f"commit_{commit[:12]}={checkout}"] if commit else [])
     if vllm and vllm not in map(str, chart.axes["vllm"]):
         raise UsageError(f"{quoted(vllm)} is no release of the matrix{hint(vllm, chart.axes['vllm'])}")
     texts = (*filters, f"vllm={vllm}") if vllm else filters
-    return Question(chart=chart, asked=Asked(tier=tier, filters=texts, candidates=candidates, machines=machines))
+    return Question(
+        chart=chart, asked=Asked(tier=tier, filters=texts, candidates=candidates.settled(chart), machines=machines)
+    )
 
 
 def offline(machines: Sequence[str], say: Callable[[str], None]) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """Puts the runs of a workflow's jobs together, against their plan: what did not come back is a result too.
 
 plan/jobs.json, plan/<job>.json           what `runner ci plan` wrote
-runs/run-<job>-<attempt>/                 the run directory of a job, as it was uploaded
+runs/run-<job>-<attempt>/                 the run directory of a job, as it was uploaded; its run.json has the attempt
 merged/<side>/results.json, junit.xml ... one run for each side, made here
 merged/jobs.json                          how each job came out
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import candidates, outcome, results
+from runner import candidates, outcome, results, rundir
 from runner import plan as planning
 from runner.ci.jobs import JOBS, Job, Side
 from runner.errors import RunnerError, UsageError
@@ -80,11 +80,15 @@ def kept_plan(where: Path) -> tuple[tuple[Job, Plan], ...]:
     path = where / JOBS_FILE
     try:
         jobs = JOBS.validate_json(path.read_bytes())
-        return tuple((job, planning.from_json((where / f"{job.name}.json").read_bytes())) for job in jobs)
+        return tuple(
+            (job, planning.from_json((where / f"{job.name}.json").read_bytes(), name=str(where / f"{job.name}.json")))
+            for job in jobs
+        )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}): `runner ci plan --out DIR` writes it") from None
     except ValidationError:
         raise UsageError(f"{path}: is no plan of jobs") from None
+    return tuple((job, planning.read(where / f"{job.name}.json")) for job in jobs)
 
 
 def gather(
@@ -109,15 +113,15 @@ def gather(
 
 def _of(job: Job, plan: Plan, runs: Path, read: Read) -> tuple[Came, list[CellResult]]:
     """A row for each planned cell: the one that came back where it may be, else why there is none."""
-    attempt, place = _newest(runs, job.name)
-    came = Came(job=job, planned=len(plan.planned), attempt=attempt)
+    attempt, place, troubles = _newest(runs, job.name)
+    came = Came(job=job, planned=len(plan.planned), attempt=attempt, troubles=troubles)
     arrived: dict[str, CellResult] = {}
     why = f"the job {job.name} left no results: its log says why"
     if place is not None:
         try:
             arrived = {row.id: row for row in read(place)}
         except RunnerError as error:
-            came = replace(came, troubles=(f"{error}",))
+            came = replace(came, troubles=(*troubles, f"{error}"))
     rows = [_row(one, arrived.get(one.cell.id), job, why) for one in plan.planned]
     strangers = arrived.keys() - {one.cell.id for one in plan.planned}
     if strangers:
@@ -129,15 +133,45 @@ def _of(job: Job, plan: Plan, runs: Path, read: Read) -> tuple[Came, list[CellRe
     return replace(came, arrived=kept), rows
 
 
-def _newest(runs: Path, name: str) -> tuple[int, Path | None]:
-    """The directory of a job's last attempt that left one."""
-    found = {}
-    for path in runs.glob("run-*") if runs.is_dir() else ():
+def _newest(runs: Path, name: str) -> tuple[int, Path | None, tuple[str, ...]]:
+    """The directory of a job's last attempt that left one, and why others do not count.
+
+    Which attempt it is says the run itself, and never the name under which it was uploaded; nothing is newer than the
+    attempt that asks, where one does.
+    """
+    found: dict[int, list[Path]] = {}
+    troubles = []
+    for path in sorted(runs.glob("run-*")) if runs.is_dir() else ():
         match = _RUN.fullmatch(path.name)
-        if match and match[1] == name and path.is_dir():
-            found[int(match[2])] = path
-    attempt = max(found, default=0)
-    return attempt, found.get(attempt)
+        if not match or match[1] != name or not path.is_dir():
+            continue
+        try:
+            attempt = _attempt(path)
+        except UsageError as error:
+            troubles.append(f"{error}")
+            continue
+        found.setdefault(attempt, []).append(path)
+        if attempt and str(attempt) != match[2]:
+            troubles.append(f"{path.name} is of attempt {attempt}, whatever its name says")
+    for attempt, paths in list(found.items()):
+        if len(paths) > 1:
+            troubles.append(
+                f"{' and '.join(path.name for path in paths)} say that they are of one attempt: none counts"
+            )
+            del found[attempt]
+    newest = max(found, default=0)
+    return newest, found[newest][0] if found else None, tuple(troubles)
+
+
+def _attempt(path: Path) -> int:
+    """What a run says of itself; UsageError where this workflow run can have none that is so."""
+    workflow, now = rundir.here()
+    said = rundir.asked(path)
+    if now and said.workflow != workflow:
+        raise UsageError(f"{path.name} is of workflow run {said.workflow}, and this is {workflow}: it does not count")
+    if now and not 0 < said.attempt <= now:
+        raise UsageError(f"{path.name} says that it is of attempt {said.attempt}, and this is {now}: it does not count")
+    return said.attempt
 
 
 def _row(one: Planned, found: CellResult | None, job: Job, why: str) -> CellResult:

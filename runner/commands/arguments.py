@@ -41,7 +41,7 @@ Candidates = Annotated[
         "--candidate",
         metavar="NAME=PATH[@VLLM]",
         help="A vLLM that is no release, as a value of the vllm axis: a patch, a checkout or a wheel, over a release "
-        "(by default the one that a run takes). Runs instead of the releases unless a filter names some.",
+        "(by default the one that it fits or is nearest to). Runs instead of the releases unless a filter names some.",
     ),
 ]
 ShardPart = Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only part I of N, counted from 1.")]
@@ -100,7 +100,12 @@ Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_
 
 def chart(matrix_file: Path | None, candidate: list[str] | None) -> matrix.Matrix:
     """The matrix that a command speaks of, with its candidates."""
-    return candidates.joined(matrix.load(matrix_file or default_matrix()), candidate or ())
+    found = matrix.load(matrix_file or default_matrix())
+    if not candidate:
+        return found
+    from runner.environments import fitting
+
+    return candidates.joined(found, candidate, fitting.chooser(output.note, eager=False))
 
 
 def selected(

@@ -36,16 +36,15 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(ci, name="ci")
 
 
-def show_jobs(
-    found: Matrix, filters: list[str] | None, tier: str | None, candidates: list[str] | None, machines: str
-) -> None:
+def show_jobs(found: Matrix, filters: list[str] | None, tier: str | None, machines: str) -> None:
     """Print the jobs of a selection as a workflow reads them."""
+    from runner.candidates import settled
     from runner.ci import asking, jobs
 
     asked = jobs.Asked(
         tier=tier or "",
         filters=tuple(filters or ()),
-        candidates=tuple(candidates or ()),
+        candidates=settled(found),
         machines=asking.names(machines),
     )
     made = jobs.make(found, asked)

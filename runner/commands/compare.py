@@ -1,9 +1,10 @@
 """`runner compare`: what two releases, candidates or runs differ in."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from runner.axes import AXES
 from runner.commands.arguments import Json
 from runner.errors import NothingSelected, UsageError
 from runner.model import CellResult
+
+if TYPE_CHECKING:
+    from runner.reports import pull_request
 
 _SIDE = "A run directory; with --in, a release or a candidate of that run."
 
@@ -49,7 +53,7 @@ def add_to(app: typer.Typer) -> None:
         harness trouble, with 5 where no cell was judged on both sides.
         """
         from runner import compare as comparing
-        from runner.reports import comparison, console
+        from runner.reports import comparison, console, pull_request
 
         if as_json and as_markdown:
             raise UsageError("--json and --markdown are two forms of the same: give one of them")
@@ -63,13 +67,32 @@ def add_to(app: typer.Typer) -> None:
         if as_json:
             output.emit(comparison.to_json(found))
         elif as_markdown:
-            output.emit(comparison.markdown(found, title=title).rstrip())
+            name = " → ".join(found.sides) if found.along else f"{Path(before).name} → {Path(after).name}"
+            setting = _setting([*(runs or ()), Path(after)])
+            output.emit(pull_request.markdown(found, title=name, setting=setting).rstrip())
         else:
             screen = console.make(sys.stdout)
             with screen.capture() as shown:
                 comparison.show(screen, found, title=title)
             output.emit(shown.get().rstrip("\n"))
         raise typer.Exit(found.exit_code)
+
+
+def _setting(runs: Sequence[Path]) -> "pull_request.Setting":
+    """What the run directories say of how they were made; of several, the last that says it."""
+    from runner import matrix, rundir, session
+    from runner.expand import by_default
+    from runner.reports import pull_request
+
+    for run in [run for run in reversed(runs) if (run / session.MATRIX_COPY).is_file()]:
+        with contextlib.suppress(UsageError):  # of another version of the runner: the results can be read even so
+            chart, options = matrix.load(run / session.MATRIX_COPY, idle=True), list[str]()
+            if (run / rundir.ASKED).is_file():
+                asked = rundir.asked(run).options
+                options += ["--seed", str(asked.seed)] if asked.seed else []
+                options += ["--matrix", asked.matrix.name] if asked.matrix.name != session.MATRIX_COPY else []
+            return pull_request.Setting(loads=chart.loads, taken=by_default(chart), options=options)
+    return pull_request.Setting()
 
 
 def _filtered(sides: Sequence[Sequence[CellResult]], asked: Sequence[str]) -> list[list[CellResult]]:

@@ -113,7 +113,7 @@ def update(
 
 
 def prune(run: Run, filter_: Filters = None, matrix_file: MatrixFile = None, write: Write = False) -> None:
-    """Take out entries that have expired or match no cell, and entries out of the cells where the run refutes them."""
+    """Take entries out of exactly the cells in which a run shows that they are over; what it did not see stays."""
     from runner.known import narrowing, review
 
     file = review.opened(_to_change(matrix_file, write=write), idle=True)

@@ -15,6 +15,10 @@ class WorkerLost(EngineError):
     """A worker's streams have ended: it will say nothing more. A fresh one may do better."""
 
 
+class WorkerDied(WorkerLost):
+    """The same, and what ended is its process: neither what it runs on nor the way to it."""
+
+
 class CannotStart(EngineError):
     """No worker can be started for this order, however often it is tried: no image, no device."""
 

@@ -17,7 +17,7 @@ from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from runner.engines.base import CannotStart, EngineGone, NotNow, WorkerLost
-from runner.engines.channel import Channel, encode
+from runner.engines.channel import STALLED, Channel, Outbox
 from runner.engines.local import FIXED, last_words, told
 from runner.engines.owner import Owner
 from runner.messages import Message, clean
@@ -131,23 +131,30 @@ class DockerWorker:
         self._stream = stream
         self._socket: socket.socket = getattr(stream, "_sock", stream)
         self._frames = Frames()
-        self._channel = Channel()
+        self._channel, self._outbox = Channel(), Outbox()
         self._stderr = b""
 
     def send(self, message: Mapping[str, Any]) -> None:
+        self._outbox.put(message)
+        self._flush()
+
+    def _flush(self) -> None:
         try:
-            self._socket.settimeout(10)
-            self._socket.sendall(encode(message))
+            self._socket.settimeout(0.01)
+            self._outbox.flush(self._socket.send)
         except OSError as error:
             raise WorkerLost("the container has ended") from error
 
     def receive(self, timeout_s: float) -> Message | None:
         until = time.monotonic() + timeout_s
         while (message := self._channel.next()) is None:
-            self._socket.settimeout(max(0.001, until - time.monotonic()))
+            self._flush()
+            self._socket.settimeout(max(0.001, min(until - time.monotonic(), 0.1 if self._outbox else timeout_s)))
             try:
                 data = self._socket.recv(65536)
             except TimeoutError:
+                if time.monotonic() < until:
+                    continue
                 return None
             except OSError as error:
                 raise WorkerLost("the stream to the container broke") from error
@@ -161,6 +168,8 @@ class DockerWorker:
         return message
 
     def exit_status(self) -> str:
+        if self._outbox.stalled:
+            return STALLED
         with _faults("ask how a container ended"):
             try:
                 self._container.reload()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.engines.base import CannotStart, EngineGone, WorkerLost
+from runner.engines.base import CannotStart, EngineGone, WorkerDied, WorkerLost
 from runner.messages import Done, Message, ProtocolError, Ready, Versions
 from runner.model import Order
 
@@ -22,7 +22,7 @@ class Exit:
     status: str = "killed by SIGKILL"
 
 
-Step = Message | Silence | Exit | EngineGone | CannotStart | ProtocolError
+Step = Message | Silence | Exit | EngineGone | CannotStart | ProtocolError | WorkerLost
 Play = Callable[[str, float], Iterable[Step]]
 """What a worker does when it is given a cell: from its id and its time limit to what `receive` returns or raises."""
 
@@ -86,7 +86,7 @@ class FakeWorker:
             return None
         if isinstance(step, Exit):
             self.status = step.status
-            raise WorkerLost("the worker has ended")
+            raise WorkerDied("the worker has ended")
         if isinstance(step, Exception):
             raise step
         return step

@@ -28,7 +28,8 @@ NEWS = 256  # messages of one answer
 
 News = tuple[str, Any]
 """What a reader is told: `note` a line for people, `opened` the worker's facts, `line` a message of the worker, and as
-the last one `failed` why none could be started, `lost` how it ended, or `wrong` what of it was no message."""
+the last one `failed` why none could be started, `died` how its process ended, `lost` what else became of it, or `wrong`
+what of it was no message."""
 
 
 class Keeper:
@@ -101,9 +102,9 @@ class Keeper:
                     self._tell("line", line)
         except messages.ProtocolError as error:
             self._tell("wrong", str(error))
-        except base.EngineError:
+        except base.EngineError as lost:
             try:
-                self._tell("lost", worker.exit_status())
+                self._tell("died" if isinstance(lost, base.WorkerDied) else "lost", worker.exit_status())
             except base.EngineError as error:
                 self._tell("lost", str(error))
 

@@ -70,8 +70,10 @@ class LeasedWorker:
     def receive(self, timeout_s: float) -> Message | None:
         try:
             message = self._worker.receive(timeout_s)
-        except WorkerLost:
+        except WorkerLost as error:
             self._broken = self._trouble()
+            if self._broken:
+                raise WorkerLost(self._broken) from error
             raise
         if isinstance(message, Case):
             self._bad |= State(message.state).fault is Fault.PRODUCT

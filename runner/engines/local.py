@@ -1,5 +1,6 @@
 """Workers as processes of this machine, in an environment's own Python; no walls, but nothing is left behind."""
 
+import contextlib
 import hashlib
 import os
 import select
@@ -9,17 +10,18 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from runner.engines.base import CannotStart, WorkerLost
-from runner.engines.channel import Channel, encode
+from runner.engines.base import CannotStart, WorkerDied
+from runner.engines.channel import STALLED, Channel, Outbox
 from runner.engines.owner import Owner
 from runner.messages import Message, clean
 from runner.model import Evidence, Order
+from runner.worker import remove
 
 # What a worker sees of the caller's environment; anything else could make a result depend on who ran it.
 PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "CUDA_VISIBLE_DEVICES")
@@ -33,6 +35,7 @@ FIXED = {
 }
 MARK = "ATTNMATRIX_WORKER"  # inherited by all that a worker starts: how its processes are found, whatever they do
 FOLDER = "attnmatrix-worker-"
+KILL_S = 30.0
 
 
 def environment() -> dict[str, str]:
@@ -99,7 +102,7 @@ class LocalEngine:
             except OSError:
                 continue
             if owner and owner.is_dead():
-                shutil.rmtree(folder, ignore_errors=True)
+                remove(folder)
                 ended.append(str(folder))
         return ended
 
@@ -118,27 +121,37 @@ class LocalWorker:
         self.facts: Mapping[str, str] = facts or {}
         self._process, self._folder, self._mark = process, folder, mark
         self._stdin, self._stdout = process.stdin, process.stdout
-        self._channel = Channel()
+        self._channel, self._outbox = Channel(), Outbox()
+        os.set_blocking(self._stdin.fileno(), False)
 
     def send(self, message: Mapping[str, Any]) -> None:
+        self._outbox.put(message)
+        self._flush()
+
+    def _flush(self) -> None:
         try:
-            self._stdin.write(encode(message))
+            self._outbox.flush(partial(os.write, self._stdin.fileno()))
         except OSError as error:
-            raise WorkerLost("the worker has ended") from error
+            raise WorkerDied("the worker has ended") from error
 
     def receive(self, timeout_s: float) -> Message | None:
         until = time.monotonic() + timeout_s
         while (message := self._channel.next()) is None:
-            readable, _, _ = select.select([self._stdout], [], [], max(0.0, until - time.monotonic()))
-            if not readable:
+            self._flush()
+            unsent = [self._stdin] if self._outbox else []
+            readable, writable, _ = select.select([self._stdout], unsent, [], max(0.0, until - time.monotonic()))
+            if not readable and not writable:
                 return None
-            data = os.read(self._stdout.fileno(), 65536)
-            if not data:
-                raise WorkerLost("the worker has ended")
-            self._channel.feed(data)
+            if readable:
+                data = os.read(self._stdout.fileno(), 65536)
+                if not data:
+                    raise WorkerDied("the worker has ended")
+                self._channel.feed(data)
         return message
 
     def exit_status(self) -> str:
+        if self._outbox.stalled:
+            return STALLED
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -150,11 +163,12 @@ class LocalWorker:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs may hold it for ever
+            self._process.wait(timeout=KILL_S)
         end_marked(lambda mark: mark == self._mark)
         self._stdin.close()
         self._stdout.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove(self._folder)
 
 
 def told(order: Order) -> dict[str, str]:

@@ -17,7 +17,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from runner.engines import keeper
-from runner.engines.base import CannotStart, EngineGone, WorkerLost
+from runner.engines.base import CannotStart, EngineGone, WorkerDied, WorkerLost
 from runner.engines.channel import encode
 from runner.engines.parcel import Parcel
 from runner.messages import Message, ProtocolError, clean, parse
@@ -231,6 +231,9 @@ class RayWorker:
                 self._move(clean(value, 1000))
             case "wrong", str():
                 raise ProtocolError(clean(value, 500))
+            case "died", str():
+                self._status = clean(value, 1000)
+                raise WorkerDied(self._status)
             case "lost" | "failed", str():
                 self._lose(clean(value, 1000))
             case _:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Column, Table
 
 from runner import output
-from runner.environments import daemon, inventory, progress
+from runner.environments import daemon, inventory, progress, sources
 from runner.environments.image import ensure_image
 from runner.environments.inventory import Built
 from runner.environments.recipe import recipe_for
@@ -52,7 +52,7 @@ def cli_list(*, json: bool) -> int:
 
 def cli_clean() -> int:
     """Remove the environments and images that nobody uses, and say how much that freed."""
-    freed = inventory.clean_local(tell=output.note)
+    freed = inventory.clean_local(tell=output.note) + sources.clean()
     if daemon.examine().answers:
         client = daemon.connect()
         freed += inventory.clean_images(client, tell=output.note)

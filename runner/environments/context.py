@@ -3,15 +3,17 @@
 import contextlib
 import io
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from docker import DockerClient
 from docker.errors import NotFound
+from docker.models.containers import Container
 
 from runner.environments.edits import edits
 from runner.environments.recipe import Edited, Layer, Lock, Recipe, is_wheel, shipped, sources
-from runner.model import CandidateKind
+from runner.patches import PACKAGE
 
 
 def dockerfile(layer: Layer) -> Path:
@@ -36,14 +38,14 @@ def pack(client: DockerClient, context: Path, layer: Layer, base: str, wheels: P
                 for path in sources(layer.plugin):
                     tar.add(path, f"plugin/{path.relative_to(layer.plugin)}")
             case Edited():
-                tar.add(layer.check, "check.py")
                 site = f"lib/python{layer.python}/site-packages"
-                with _release_files(client, base, f"/opt/vllm/{site}") as read:
-                    # Of a checkout all is taken: to ask for thousands of files, one by one, takes longer.
-                    is_patch = layer.candidate.kind is CandidateKind.PATCH
-                    changed = edits(layer.candidate, read if is_patch else lambda _: None)
+                with _release_in(client, base, f"/opt/vllm/{site}") as release:
+                    changed = edits(layer.candidate, release)
                 gone = [f"{site}/{name}\n" for name, data in changed.items() if data is None]
-                _add(tar, "gone.txt", "".join(gone).encode())
+                written = [f"{site}/{name}" for name, data in changed.items() if data is not None]
+                _add(tar, "gone.txt", "".join(gone).encode(errors="surrogateescape"))
+                compiled = "".join(f"/opt/vllm/{name}\n" for name in written if name.endswith(".py"))
+                _add(tar, "written.txt", compiled.encode(errors="surrogateescape"))
                 for name, data in changed.items():
                     if data is not None:
                         _add(tar, f"files/{site}/{name}", data)
@@ -55,21 +57,42 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(entry, io.BytesIO(data))
 
 
-@contextlib.contextmanager
-def _release_files(client: DockerClient, image: str, site: str) -> Iterator[Callable[[str], bytes | None]]:
-    """Reads files of an image's vllm package, by paths such as `vllm/config.py`, out of a container not started."""
-    container = client.containers.create(image)
+@dataclass(frozen=True, slots=True)
+class _InImage:
+    """The vllm package of an image; `container` is made of it and not started."""
 
-    def read(name: str) -> bytes | None:
+    client: DockerClient
+    image: str
+    site: str
+    container: Container
+
+    def read(self, name: str) -> bytes | None:
         try:
-            pieces, _ = container.get_archive(f"{site}/{name}")
+            pieces, _ = self.container.get_archive(f"{self.site}/{name}")
         except NotFound:
             return None
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as tar:
             found = tar.extractfile(tar.getmembers()[0])
             return found.read() if found else None
 
+    def digests(self) -> dict[str, str]:
+        """As `edits` wants them, in one go: thousands of files, one by one, take longer than the build."""
+        said = self.client.containers.run(
+            self.image,
+            [PACKAGE, "-type", "f", "!", "-name", "*.pyc", "-exec", "sha256sum", "{}", "+"],
+            entrypoint=["find"],
+            working_dir=self.site,
+            network_disabled=True,
+            remove=True,
+        )
+        lines = said.decode(errors="surrogateescape").splitlines()
+        return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+@contextlib.contextmanager
+def _release_in(client: DockerClient, image: str, site: str) -> Iterator[_InImage]:
+    container = client.containers.create(image)
     try:
-        yield read
+        yield _InImage(client, image, site, container)
     finally:
         container.remove()

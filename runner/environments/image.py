@@ -181,7 +181,7 @@ def _run_build(
 
 
 def _expected(layer: Layer) -> dict[str, str]:
-    return {} if isinstance(layer, Lock) else {"EXPECTED": layer.expected}
+    return {"EXPECTED": layer.expected} if isinstance(layer, Recipe) else {}
 
 
 def _require_space(root: Path, needed: int, what: str) -> None:

@@ -1,7 +1,11 @@
 """How a venv is filled: with all that a lock names, with what is laid over another venv, or with what replaces it."""
 
+import hashlib
 import os
 import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.environments import steps
@@ -50,30 +54,69 @@ def lay(recipe: Recipe, folder: Path, over: Path, *, base: Path, log: Path, what
 def edit(edited: Edited, folder: Path, over: Path, *, base: Path, log: Path, what: str, say: Say) -> None:
     """A venv with the vllm package of the venv `over`, of which the candidate has replaced files.
 
-    Files that are the same are the same on the disk too: hard links, of which none is ever written through.
+    Files that are the same are the same on the disk too, and so is their bytecode: hard links, of which none is ever
+    written through.
     """
     venv = [str(base), "-m", "venv", "--without-pip", str(folder)]
     steps.run(venv, log=log, what=f"{what}: making a venv (log: {log})", say=say)
     source, target = site_packages(over), site_packages(folder)
-
-    def read(name: str) -> bytes | None:
-        path = source / name
-        return path.read_bytes() if path.is_file() else None
-
-    changed = edits(edited.candidate, read)
-    say(f"{what}: {len(changed)} files differ from vllm {edited.over.release}")
+    changed = edits(edited.candidate, Installed(source))
+    gone = sum(data is None for data in changed.values())
+    say(f"{what}: files that differ from vllm {edited.over.release}: {len(changed) - gone}, that are gone: {gone}")
     for part in (source / PACKAGE, *source.glob(f"{PACKAGE}*.dist-info")):
-        shutil.copytree(part, target / part.name, copy_function=_link, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, data in changed.items():
-        path = target / name
-        path.unlink(missing_ok=True)  # first: it is a link to the release's own
+        for path in part.rglob("*"):
+            name = path.relative_to(source)
+            if path.is_file() and _source_of(name).as_posix() not in changed:
+                _link(path, target / name)
+    for changed_name, data in changed.items():
         if data is not None:
+            path = target / changed_name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
     find(folder, over)
+    _compile([target / name for name, data in changed.items() if data and name.endswith(".py")], folder, log)
 
 
-def _link(source: str, target: str) -> None:
+def _compile(sources: Sequence[Path], folder: Path, log: Path) -> None:
+    """Bytecode for the workers, which write none. A file that cannot be compiled is for the cells to find."""
+    if not sources:
+        return
+    command = [str(folder / "bin/python"), "-I", "-m", "compileall", "-q", "-j0", "-i", "-"]
+    with log.open("ab") as file:
+        names = os.fsencode("\n".join(map(str, sources)))
+        subprocess.run(command, input=names, stdout=file, stderr=subprocess.STDOUT, check=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The vllm package in a folder of site-packages."""
+
+    site: Path
+
+    def read(self, name: str) -> bytes | None:
+        path = self.site / name
+        return path.read_bytes() if path.is_file() else None
+
+    def digests(self) -> dict[str, str]:
+        """As `edits` wants them."""
+        paths = (path for path in (self.site / PACKAGE).rglob("*") if path.is_file() and path.suffix != ".pyc")
+        return {
+            path.relative_to(self.site).as_posix(): "compiled"
+            if path.suffix == ".so"
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in paths
+        }
+
+
+def _source_of(name: Path) -> Path:
+    """The source that bytecode was made of; anything else is its own."""
+    if name.suffix != ".pyc":
+        return name
+    return name.parents[1] / f"{name.name.partition('.')[0]}.py"
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
     except OSError:  # a file system without hard links

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from runner.candidates import checkout_files
+from runner import checkouts
 from runner.environments.recipe import Recipe, recipe_for
 from runner.matrix import Matrix
 from runner.model import CandidateKind
@@ -26,7 +26,7 @@ def packed(chart: Matrix, releases: Collection[str]) -> tuple[Matrix, dict[str, 
             source = Path(candidate.path)
             place = f"{FOLDER}/{release}/candidate/{source.name}"
             if candidate.kind is CandidateKind.CHECKOUT:
-                files |= {f"{place}/{file}": path for file, path in checkout_files(source).items()}
+                files |= {f"{place}/{file}": path for file, path in checkouts.files(source).items()}
             else:
                 files[place] = source
             spec = replace(spec, candidate=replace(candidate, path=place))

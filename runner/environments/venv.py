@@ -21,14 +21,15 @@ from pathlib import Path
 from runner.environments import layers, progress, steps
 from runner.environments.locks import if_free, only_one
 from runner.environments.progress import Say
-from runner.environments.recipe import Edited, Layer, Lock, Recipe, digest
+from runner.environments.recipe import Layer, Lock, Recipe, digest
 from runner.errors import EnvironmentBroken
 
 ROOT = Path(".runner/envs")
 FORMAT = "2"  # raise it when the way of building changes, so that what an older runner built is not taken
 NEEDED_BYTES = 6_000_000_000
 NEEDED_BYTES_OVER = 1_500_000_000  # for an overlay: a CUDA wheel of vLLM, and the same unpacked
-NAMES = ("vllm-*", "base-*")
+SHARED = "base"
+NAMES = ("vllm-*", f"{SHARED}-*")
 STAMP = "stamp.json"
 
 
@@ -58,7 +59,7 @@ def ensure_local(layer: Layer, *, root: Path = ROOT, say: Say) -> LocalEnvironme
     try:
         key = digest(FORMAT, _version(base), layer.digest)
         root = root.absolute()
-        name = f"{_stem(layer)}-{key}"
+        name = f"{stem(layer.release)}-{key}"
         place = root / name
         if found := whole(place):
             return found
@@ -93,9 +94,10 @@ def whole(place: Path) -> LocalEnvironment | None:
         subprocess.run([found.python, "-I", "-S", "-c", ""], check=True, capture_output=True, timeout=30)
         # As lists, which is what JSON makes of pairs.
         as_built = stamp["extent"] == list(extent(place)) and place.name.endswith(found.digest)
+        as_built &= place.name.startswith(f"{SHARED}-") or isinstance(found.versions.get("vllm"), str)
         return found if as_built and (not found.over or whole(place.with_name(found.over))) else None
-    except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError):
-        return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, subprocess.SubprocessError):
+        return None  # a stamp that was changed may hold anything
 
 
 def extent(place: Path) -> tuple[int, int]:
@@ -157,9 +159,9 @@ def in_use(folder: Path) -> bool:
     return False
 
 
-def _stem(layer: Layer) -> str:
+def stem(release: str) -> str:
     """What a place is named after, before its digest."""
-    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', layer.release)}" if layer.release else "base"
+    return f"vllm-{re.sub(r'[^A-Za-z0-9.]', '_', release)}" if release else SHARED
 
 
 def _build(
@@ -177,9 +179,11 @@ def _build(
             assert below
             if isinstance(layer, Recipe):
                 layers.lay(layer, folder, below.place, base=base, log=log, what=what, say=say)
+                versions = _check(layer, python, log, f"{what}: checking that it imports", say)
             else:
+                # Not checked: its release was, and what the candidate breaks is what the cells are to find.
                 layers.edit(layer, folder, below.place, base=base, log=log, what=what, say=say)
-            versions = _check(layer, python, log, f"{what}: checking that it imports", say)
+                versions = dict(below.versions)
         over = below.place.name if below else ""
         stamp = {"digest": key, "release": layer.release, "versions": versions, "over": over}
         (folder / STAMP).write_text(json.dumps({**stamp, "extent": extent(folder)}, indent=1))
@@ -197,12 +201,12 @@ def _build(
     return LocalEnvironment(place=place, python=python, digest=key, release=layer.release, versions=versions, over=over)
 
 
-def _check(recipe: Recipe | Edited, python: Path, log: Path, what: str, say: Say) -> dict[str, str]:
+def _check(recipe: Recipe, python: Path, log: Path, what: str, say: Say) -> dict[str, str]:
     output = steps.run([str(python), "-I", str(recipe.check), recipe.expected], log=log, what=what, say=say)
     try:
         versions = json.loads(output.strip().splitlines()[-1])
-        assert isinstance(versions, dict)
-    except (ValueError, IndexError, AssertionError) as error:
+        assert isinstance(versions["vllm"], str)
+    except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise steps.broken(what, output, log) from error
     return {str(name): str(version) for name, version in versions.items()}
 

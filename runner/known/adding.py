@@ -9,7 +9,7 @@ from runner.conditions import Selector
 from runner.errors import UsageError
 from runner.expectations import Trouble
 from runner.known import judging
-from runner.known.entries import Change, fewest, inside, where
+from runner.known.entries import Change, excluded, fewest, inside, speaking, where
 from runner.matrix import KnownIssue, Matrix
 from runner.model import AxisValue, CellResult, How, State, Verdict
 from runner.reports.text import one_line
@@ -59,13 +59,13 @@ def add(
     for one in found:
         for trouble in one.missed:
             cells[kind(trouble, flaky=State.PASS in one.row.reruns)].append(one.row)
-    excluded = [row.axes for row in rows if row.state is State.UNSUPPORTED]
+    free = excluded(rows, chart)
     added = []
     for (state, buffer, how, flaky), wanted in cells.items():
         bare = replace(said.entry(state, flaky=flaky), buffer=(buffer,) if buffer else (), how=(how,) if how else ())
-        for axes in fewest([row.axes for row in wanted], excluded, chart):
+        for axes in fewest([row.axes for row in wanted], free, chart):
             wider = {axis: chart.axes[axis] if axis in leaving_out else values for axis, values in axes.items()}
-            added.append(replace(bare, selector=where(wider, chart)))
+            added.append(speaking(replace(bare, selector=where(wider, chart)), wanted, chart))
     change = Change(added=_once(added), notes=tuple(notes))
     _check(rows, chart, change, today)
     return change

@@ -58,18 +58,6 @@ def unexpected(
     return found, notes
 
 
-def refuted(entry: KnownIssue, row: CellResult) -> bool:
-    """Whether a cell that the entry speaks of shows that it is not so there, or not all of it."""
-    if entry.flaky:
-        return False
-    return row.state is State.PASS or (row.state is State.OVERFLOW and bool(expectations.gone(entry, row)))
-
-
-def shown(entry: KnownIssue, row: CellResult) -> bool:
-    """Whether this cell has trouble of the kind that the entry expects, wherever it speaks."""
-    return any(expectations.explains(entry, trouble) for trouble in expectations.troubles(row))
-
-
 def surprises(before: Iterable[CellResult], after: Iterable[CellResult]) -> list[CellResult]:
     """The cells that were expected, or passed, and would not be any more."""
     return [

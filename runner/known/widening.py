@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 
+from runner import regions
 from runner.errors import UsageError
-from runner.expectations import explains
+from runner.expectations import explains, refuted, shown
 from runner.known import judging
-from runner.known.entries import Change, fewest, inside, region, reworded, where
-from runner.known.narrowing import narrow
+from runner.known.entries import Change, excluded, fewest, inside, region, reworded, speaking, where
+from runner.known.narrowing import narrow, told
 from runner.matrix import KnownIssue, Matrix
-from runner.model import AxisValue, CellResult, State
+from runner.model import AxisValue, CellResult
 from runner.nearest import hint, quoted
 from runner.reports.text import count
 
@@ -27,15 +28,16 @@ def update(
 ) -> Change:
     """The entries of one issue, narrowed to where they hold, and widened to where the run shows the same trouble.
 
-    An entry is widened along one axis, where every cell that it then speaks of and that was judged has the trouble;
-    what is beyond that becomes entries that say exactly what was seen. UsageError where no entry has this issue.
+    An entry is widened along one axis, where every cell that it then speaks of was seen with the trouble; what is
+    beyond that becomes entries that say exactly what was seen. UsageError where no entry has this issue.
     """
     if not any(entry.issue == issue for entry in chart.known):
         links = dict.fromkeys(entry.issue for entry in chart.known)
         raise UsageError(f"no known issue has the link {quoted(issue)}{hint(issue, links)} (see `runner known list`)")
     rows = inside(rows, chart)
     fitted: dict[int, tuple[KnownIssue, ...]] = {}
-    mine = []
+    mine: list[KnownIssue] = []
+    told_of: list[str] = []
     for i, entry in enumerate(chart.known):
         if entry.issue != issue:
             continue
@@ -43,14 +45,15 @@ def update(
         if until is not None:
             said = replace(said, until=until[0], after=until[1])
         mine.append(said)
-        narrowed = narrow(said, [row for row in rows if said.selector.matches(row.axes)], chart, today)
-        if narrowed is not None:
-            fitted[i] = narrowed
+        narrowed = narrow(said, rows, chart)
+        told_of += told(f"known issue {i + 1} ({issue})", narrowed)
+        if narrowed.left is not None:
+            fitted[i] = narrowed.left
         elif (wider := _widened(said, rows, Change(fitted).of(chart.known), chart, today)) != entry:
             fitted[i] = (wider,)
     found, notes = judging.unexpected(rows, Change(fitted).of(chart.known), today)
     added, more = _beyond(found, mine, rows, chart, today)
-    return Change(fitted, added, (*notes, *more))
+    return Change(fitted, added, (*told_of, *notes, *more))
 
 
 def _widened(
@@ -65,19 +68,24 @@ def _widened(
         if len(outside) == 1:
             beside[outside[0]][row.axes[outside[0]]].append(row)
     best, most = entry, 0
+    rules = [rule.selector for rule in chart.rules]
     for axis, found in beside.items():
-        more = {v: cells for v, cells in found.items() if _holds_in_all(entry, cells, today)}
-        gained = sum(row.id in missed and judging.shown(entry, row) for cells in more.values() for row in cells)
+        more = {
+            v: cells
+            for v, cells in found.items()
+            if _holds_in_all(entry, cells, regions.size(regions.left({**spoken_of, axis: (v,)}, rules)), today)
+        }
+        gained = sum(row.id in missed and shown(entry, row) for cells in more.values() for row in cells)
         if gained > most:
             values = tuple(v for v in chart.axes[axis] if v in spoken_of[axis] or v in more)
             best, most = replace(entry, selector=reworded(entry, {**spoken_of, axis: values}, chart)), gained
     return best
 
 
-def _holds_in_all(entry: KnownIssue, cells: Sequence[CellResult], today: date) -> bool:
-    """Whether the trouble is in some of these cells and nothing refutes that it is in all."""
-    live = not any(entry.has_expired(row.axes, today) for row in cells)
-    return live and any(judging.shown(entry, r) for r in cells) and not any(judging.refuted(entry, r) for r in cells)
+def _holds_in_all(entry: KnownIssue, cells: Sequence[CellResult], there: int | None, today: date) -> bool:
+    """Whether these are results of all cells that there are, and each has the trouble, wholly."""
+    so = {row.id for row in cells if shown(entry, row) and not entry.has_expired(row.axes, today)}
+    return len(so) == there and not any(refuted(entry, row) for row in cells)
 
 
 def _beyond(
@@ -102,11 +110,11 @@ def _beyond(
             several = trouble.overflow is not None and len(mine[i].buffer) > 1
             buffer = (trouble.overflow.buffer,) if several and trouble.overflow else mine[i].buffer
             cells[i, buffer].append(one.row)
-    excluded = [row.axes for row in rows if row.state is State.UNSUPPORTED]
+    free = excluded(rows, chart)
     added = tuple(
-        replace(mine[i], selector=where(axes, chart), buffer=buffer)
+        speaking(replace(mine[i], selector=where(axes, chart), buffer=buffer), wanted, chart)
         for (i, buffer), wanted in cells.items()
-        for axes in fewest([row.axes for row in wanted], excluded, chart)
+        for axes in fewest([row.axes for row in wanted], free, chart)
     )
     notes = [f"left alone: {count(ended, 'cell')} after the end of the entry: give --until"] if ended else []
     return added, notes

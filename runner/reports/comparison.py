@@ -1,4 +1,4 @@
-"""What `runner compare` prints: for a person, as Markdown for a pull request, and as JSON."""
+"""What `runner compare` prints for a person, and as JSON; pull_request.py has its Markdown."""
 
 import json
 from collections import Counter
@@ -12,12 +12,9 @@ from runner.compare import Change, Comparison, Kind, troubles
 from runner.model import CellResult
 from runner.reports import terminal
 from runner.reports.changes import PATTERNS, alike, domain, exit_line, fields, headline, summary_lines
-from runner.reports.markdown import code, field_text
 from runner.reports.patterns import compact
 from runner.reports.text import count, one_line
 
-LIMIT = 65_000
-"""Bytes of the Markdown: a comment on GitHub has 65,536 characters at most."""
 GROUPS = 40
 """Groups shown on a terminal."""
 STYLES = {True: "bold red", False: "bold"}
@@ -39,28 +36,6 @@ def show(console: Console, found: Comparison, *, title: str) -> None:
         cells = sum(len(group.changes) for group in left)
         console.print(f"… and {count(len(left), 'group')} more with {count(cells, 'cell')}, see --json\n")
     console.print(Text(exit_line(found), style="bold red" if found.exit_code else "bold green"))
-
-
-def markdown(found: Comparison, *, title: str, limit: int = LIMIT) -> str:
-    """For a pull request, in at most `limit` bytes: what matters most first, and what did not fit is counted."""
-    axes, groups = domain(found), alike(found)
-    head = f"## {code(title)}\n\n**{exit_line(found)}**\n\n" + "".join(f"- {line}\n" for line in summary_lines(found))
-    parts, used = [head], len(head.encode()) + 200
-    for number, group in enumerate(groups):
-        part = f"\n### {code(headline(group))}\n\n" + "".join(
-            text for field in fields(group, axes) for text in field_text(field)
-        )
-        used += len(part.encode())
-        if used > limit:
-            left = groups[number:]
-            cells, worse = sum(len(one.changes) for one in left), sum(len(one.changes) for one in left if one.worse)
-            parts.append(
-                f"\n… and {count(len(left), 'group')} left out to keep this short: {count(cells, 'cell')}, "
-                f"of which {worse:,} got worse. `runner compare` shows them.\n"
-            )
-            break
-        parts.append(part)
-    return "".join(parts)
 
 
 def to_json(found: Comparison) -> str:

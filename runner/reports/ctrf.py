@@ -80,7 +80,10 @@ def _test(result: CellResult) -> dict[str, Any]:
     if (stop := _milliseconds(result.ended_at)) is not None:
         found |= {"start": stop - duration, "stop": stop}
     if result.verdict is not Verdict.PASS:
-        found |= {"message": f"{one_line(junit.message(result))} ({result.evidence})", "trace": junit.details(result)}
+        found |= {
+            "message": f"{junit.message(result)} ({result.evidence})",
+            "trace": junit.details(result),
+        }
     if result.reruns:
         found |= {
             "retries": len(result.reruns),
@@ -101,6 +104,7 @@ def _extra(result: CellResult) -> Mapping[str, Any]:
             for o in result.overflow
         ],
         "known": one_line(result.known),
+        "expected": one_line(result.expected),
         "repro": one_line(result.repro, 1000),
         "environment": {one_line(name): one_line(value) for name, value in result.environment.items() if value},
     }

@@ -1,46 +1,41 @@
-"""Puts failures that look alike together, so that 432 cells with one cause read as one finding."""
+"""Puts findings that look alike together, so that 432 cells with one cause read as one."""
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runner.model import CellResult, How, Overflow, State, Verdict
+from runner.axes import RELEASES
+from runner.model import Cause, CellResult, How, Overflow, State, Verdict
 from runner.outcome import BADNESS, VERDICT_ORDER
-
-DEATHS = frozenset({State.CRASH, State.OOM, State.TIMEOUT})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One bad thing in one cell."""
-
-    result: CellResult
-    state: State
-    case: str
-    message: str
-    overflow: Overflow | None = None
+from runner.reports.findings import OF_THE_CELL, Finding, Key, alike, effort, findings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Findings alike in verdict, state and backend, and in buffer and how, or else in case.
+    """Findings with one cause: vLLM's line and words, or a backend's buffer and how, or else its case.
 
     The example has the smallest batch.
     """
 
     verdict: Verdict
     state: State
-    backend: str
+    backends: tuple[str, ...]
     buffer: str
     how: How | None
     cases: tuple[str, ...]
-    """The example's first."""
+    """Those that tell it, the example's first, and then those that ended at it and judged nothing else."""
     known: str
     example: Finding
     cells: tuple[CellResult, ...]
     widest: Overflow | None = None
     """The overflow of the group that is short of most entries."""
+    causes: tuple[Cause, ...] = ()
+    """One for each line: it moves from release to release."""
+    unjudged: tuple[str, ...] = ()
+    """The cases that ended at it and judged nothing else, in at least one cell."""
+    times_told: int = 0
+    times_unjudged: int = 0
+    """How many cases tell it, and how many ended at it and judged nothing else, in all cells together."""
 
     @property
     def expected(self) -> bool:
@@ -49,80 +44,77 @@ class Group:
 
 def groups(results: Sequence[CellResult]) -> tuple[Group, ...]:
     """Unexpected ones first, then worst first, then largest first."""
-    together: dict[tuple[str | None, ...], list[Finding]] = defaultdict(list)
-    for result in results:
-        for finding in findings(result):
-            together[_key(finding)].append(finding)
+    found = [finding for result in results for finding in findings(result)]
+    places = _Places(found)
+    # What vLLM raised because of a buffer has the same cause in cells where no buffer was seen.
+    buffers = {places.of(one): _key(one, places) for one in reversed(found) if one.cause and one.overflow}
+    together: dict[Key, list[Finding]] = defaultdict(list)
+    for one in found:
+        key = _key(one, places)
+        together[buffers.get(places.of(one), key) if one.cause and not one.overflow else key].append(one)
     return tuple(sorted(map(_group, together.values()), key=rank))
 
 
-def findings(result: CellResult) -> Iterator[Finding]:
-    """What is wrong in a cell: each overflow, each other bad case; the cell itself where no case says it."""
-    if result.verdict is Verdict.XPASS:
-        yield Finding(result=result, state=result.state, case="", message=result.reason)
-        return
-    if not result.state.bad:
-        return
-    told = False
-    for case in result.cases:
-        # What did not run because the process had died is a consequence, not a finding.
-        if not case.state.bad or (case.state is State.NOT_RUN and result.state in DEATHS):
-            continue
-        told = told or case.state is result.state
-        for overflow in case.overflow or (None,):
-            yield Finding(
-                result=result,
-                state=case.state,
-                case=case.name,
-                message=case.message or result.reason,
-                overflow=overflow,
-            )
-    if not told:
-        yield Finding(result=result, state=result.state, case="", message=result.reason)
+class _Places:
+    """Where in vLLM findings come from.
+
+    A line moves from release to release: it counts by its place among those lines of its release that say the same.
+    """
+
+    def __init__(self, found: Iterable[Finding]) -> None:
+        lines = defaultdict[Key, set[int]](set)
+        for one in found:
+            if one.cause:
+                lines[self._said(one, one.cause)].add(one.cause.line)
+        self._lines = {said: sorted(each) for said, each in lines.items()}
+
+    def of(self, one: Finding) -> Key:
+        if not one.cause:
+            return ()
+        key = self._said(one, one.cause)
+        known = (one.verdict if one.expected else None, one.result.known)
+        return *known, *key[1:], self._lines[key].index(one.cause.line)
+
+    def _said(self, one: Finding, cause: Cause) -> Key:
+        words = alike(cause.words)
+        return one.result.axes.get(RELEASES), cause.exception, cause.file, cause.function, words
 
 
-def _key(finding: Finding) -> tuple[str | None, ...]:
-    overflow, result = finding.overflow, finding.result
-    # Without a case only the words tell causes apart: a full disk is not a missing image, whatever the numbers in it.
-    words = "" if finding.case else re.sub(r"\d+(\.\d+)?", "#", finding.message)
-    return (
-        result.verdict,
-        finding.state,
-        str(result.axes.get("backend", "")),
-        overflow.buffer if overflow else "",
-        overflow.how if overflow else None,
-        "" if overflow else finding.case,  # the same overflow shows in several cases of a cell
-        result.known,
-        words,
-    )
+def _key(finding: Finding, places: _Places) -> Key:
+    overflow, backend = finding.overflow, finding.result.axes.get("backend")
+    head = finding.verdict, finding.state, finding.result.known
+    if overflow:
+        return *head, backend, overflow.buffer, overflow.how
+    if finding.cause:
+        return *head, *places.of(finding)
+    # Without a case only the words tell causes apart: a full disk is not a missing image.
+    by_words = not finding.case or finding.state in OF_THE_CELL
+    return *head, backend, alike(finding.message) if by_words else finding.case
 
 
 def _group(found: list[Finding]) -> Group:
-    example = min(found, key=_effort)
-    cells = {finding.result.id: finding.result for finding in found}
+    example = min(found, key=lambda one: (one.overflow is None, VERDICT_ORDER[one.verdict], effort(one.overflow)))
+    unjudged = dict.fromkeys(name for one in found for name in one.also)
     return Group(
-        verdict=example.result.verdict,
+        verdict=example.verdict,
         state=example.state,
-        backend=str(example.result.axes.get("backend", "")),
+        backends=tuple(dict.fromkeys(str(one.result.axes.get("backend", "")) for one in (example, *found))),
         buffer=example.overflow.buffer if example.overflow else "",
         how=example.overflow.how if example.overflow else None,
-        cases=tuple(dict.fromkeys(f.case for f in (example, *found) if f.case)),
+        cases=tuple(dict.fromkeys([one.case for one in (example, *found) if one.case] + list(unjudged))),
         known=example.result.known,
         example=example,
-        cells=tuple(cells.values()),
+        cells=tuple({one.result.id: one.result for one in found}.values()),
         widest=max(
-            (finding.overflow for finding in found if finding.overflow),
+            (one.widest for one in found if one.widest),
             key=lambda overflow: overflow.required - overflow.allocated,
             default=None,
         ),
+        causes=tuple({(c.file, c.line): c for one in (*reversed(found), example) if (c := one.cause)}.values())[::-1],
+        unjudged=tuple(unjudged),
+        times_told=sum(bool(one.case) for one in found),
+        times_unjudged=sum(len(one.also) for one in found),
     )
-
-
-def _effort(finding: Finding) -> tuple[int, int]:
-    """How much a reader has to take in to follow the example."""
-    if not finding.overflow:
-        return 0, 0
-    return len(finding.overflow.batch.query_lens), sum(finding.overflow.batch.query_lens)
 
 
 def rank(group: Group) -> tuple[bool, int, int, int, str, str]:
@@ -132,6 +124,6 @@ def rank(group: Group) -> tuple[bool, int, int, int, str, str]:
         VERDICT_ORDER[group.verdict],
         BADNESS[group.state],
         -len(group.cells),
-        group.backend,
+        group.backends[0],
         group.buffer + "".join(group.cases[:1]),
     )

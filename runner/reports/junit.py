@@ -10,7 +10,10 @@ from junitparser import JUnitXml, TestSuite
 from junitparser.junitparser import Error, Failure, Skipped
 from junitparser.xunit2 import TestCase
 
-from runner.model import CellResult, Fault, Verdict
+from runner.model import CaseResult, CellResult, Fault, State, Verdict
+from runner.reports import behind
+from runner.reports.fields import raised
+from runner.reports.findings import findings
 from runner.reports.text import finite, one_line, plain
 
 MESSAGE_LIMIT = 4000
@@ -38,7 +41,7 @@ def _case(result: CellResult) -> TestCase:
     backend, arch = (one_line(str(result.axes.get(axis, "none"))) for axis in ("backend", "arch"))
     case = TestCase(one_line(result.id), f"{backend}.{arch}", round(finite(result.duration_s), 3))
     case.system_out = "\n".join(f"{one_line(key)}: {one_line(value)}" for key, value in _properties(result).items())
-    said = f"{one_line(message(result))} ({result.evidence})"
+    said = f"{message(result)} ({result.evidence})"
     match result.verdict.fault:
         case Fault.PRODUCT:
             outcome: Failure | Error | Skipped = Failure(said, result.verdict.value)
@@ -55,12 +58,16 @@ def _case(result: CellResult) -> TestCase:
 
 
 def message(result: CellResult) -> str:
-    """Why a cell has the verdict that it has."""
-    if result.verdict is Verdict.XFAIL:
-        return f"known, {result.state}: {result.known}"
-    if result.verdict is Verdict.FLAKY:
-        return f"known to come and go, {result.state}: {result.known}"
-    return result.reason or result.verdict.value
+    """Why a cell has its verdict, on one line: what is known and what it hides, or the reason and where it arose."""
+    if result.verdict in {Verdict.XFAIL, Verdict.FLAKY}:
+        known = "known" if result.verdict is Verdict.XFAIL else "known to come and go"
+        hidden = behind.of(result)
+        return f"{known}, {result.state}: {one_line(result.known)}" + (f"; {hidden}" if hidden else "")
+    said = one_line(result.reason) or result.verdict.value
+    if result.expected:
+        return f"{said} (expected: {one_line(result.expected)})"
+    cause = next((one.cause for one in findings(result) if one.state is result.state and one.cause), None)
+    return f"{said}; raised {raised(cause)}" if cause else said
 
 
 def _properties(result: CellResult) -> dict[str, str]:
@@ -71,10 +78,15 @@ def _properties(result: CellResult) -> dict[str, str]:
 
 
 def details(result: CellResult) -> str:
-    """The reason, the bad cases, the numbers of each overflow, and the command that shows it again; cut to a limit."""
+    """The reason, the cases that did not hold, the overflows, and the command that shows it again; cut to a limit."""
     lines = [plain(result.reason)]
-    lines += [f"{case.name}: {case.state}" for case in result.cases if case.state.bad]
+    lines += [_of_case(case) for case in result.cases if case.state.bad or case.state is State.REFUSED]
     lines += [f"{o.buffer}: required {o.required}, allocated {o.allocated}, {o.how}" for o in result.overflow]
     lines.append(result.repro)
     text = plain("\n".join(line for line in lines if line))
     return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "\n…"
+
+
+def _of_case(case: CaseResult) -> str:
+    cause = f", raised {raised(case.cause)}" if case.cause else ""
+    return f"{one_line(case.name)}: {case.state}{cause}"

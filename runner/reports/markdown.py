@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 
-from runner.model import CellResult
+from runner.candidates import recorded
+from runner.model import Candidate, CandidateKind, CellResult
 from runner.outcome import totals
-from runner.reports import heatmap, patterns, summary
+from runner.reports import behind, heatmap, patterns, summary
 from runner.reports.fields import Field, fields, headline
 from runner.reports.grouping import Group, groups
-from runner.reports.text import count, one_line, plain
+from runner.reports.text import count, one_line, plain, public
 
 LIMIT = 1_000_000
 """Bytes of the whole report; GitHub's limit is 1 MiB."""
@@ -28,8 +30,9 @@ def render(results: Sequence[CellResult], *, exit_code: int, title: str = "", li
     left = max(0, groups_limit - len(unexpected_text.encode()))
     sections = [
         f"# Attention matrix{': ' + code(title) if title else ''}\n\n**{summary.exit_line(exit_code)}**\n",
-        _totals(results) + "".join(f"\n{line}\n" for line in summary.evidence_lines(results)),
-        "".join(f"- {code(line, 1000)}\n" for line in summary.expired_lines(results)),
+        _totals(results) + "".join(f"\n{line}\n" for line in _notes(results)),
+        f"{hint}\n" if (hint := summary.known_line(results)) else "",
+        _candidates(results) + "".join(f"- {code(line, 1000)}\n" for line in summary.expired_lines(results)),
         unexpected_text,
         _section("Known, and still so", known, axes, brief=True, limit=left),
         _maps(results, limit * MAP_LIMIT // LIMIT),
@@ -68,6 +71,11 @@ def link(text: str) -> str:
     return code(text)
 
 
+def _notes(results: Sequence[CellResult]) -> list[str]:
+    hidden = behind.line(results)
+    return [*([hidden] if hidden else []), *summary.evidence_lines(results)]
+
+
 def _totals(results: Sequence[CellResult]) -> str:
     counts = totals(results, planned=len(results))
     rows = "".join(f"| {verdict} | {n:,} |\n" for verdict, n in counts.items())
@@ -98,11 +106,29 @@ def _group(group: Group, axes: patterns.Domain, *, brief: bool) -> str:
 
 def field_text(field: Field) -> Iterator[str]:
     if field.name in {"message", "repro"}:
-        yield f"- {field.name}:\n\n" + _indented(block(field.lines))
+        yield f"- {field.name}:\n\n" + _indented(block(map(public, field.lines)))
     elif field.name == "known":
         yield f"- known: {link(field.lines[0])}\n"
     else:
-        yield f"- {field.name}: " + "; ".join(code(line, 1000) for line in field.lines) + "\n"
+        yield f"- {field.name}: " + "; ".join(code(public(line), 1000) for line in field.lines) + "\n"
+
+
+def candidate_words(candidate: Candidate) -> str:
+    """What a candidate is, for who has it elsewhere: the name of its file, and a digest to know it by."""
+    kind = "digest" if candidate.kind is CandidateKind.CHECKOUT else "SHA-256 begins with"
+    what = f"{candidate.kind} {code(file_name(candidate))}"
+    return f"{what} ({kind} {code(candidate.digest)}) over vLLM {code(candidate.over)}"
+
+
+def file_name(candidate: Candidate) -> str:
+    """What the author's file or folder is called, wherever it is."""
+    return PurePath(candidate.path).name or candidate.kind
+
+
+def _candidates(results: Sequence[CellResult]) -> str:
+    found = {result.environment.get("candidate", ""): result.axes.get("vllm", "") for result in results}
+    named = [(name, one) for words, name in found.items() if (one := recorded(words))]
+    return "".join(f"- candidate {code(str(name))}: {candidate_words(one)}\n" for name, one in named)
 
 
 def _indented(text: str) -> str:
@@ -123,6 +149,7 @@ def _maps(results: Sequence[CellResult], limit: int) -> str:
 
 def _reasons(results: Sequence[CellResult]) -> str:
     rows = [
-        f"| {r.verdict} | {r.cells:,} | {code(r.text, in_table=True)} |\n" for r in summary.reasons(results, limit=20)
+        f"| {r.verdict} | {r.cells:,} | {code(public(r.text), in_table=True)} |\n"
+        for r in summary.reasons(results, limit=20)
     ]
     return "## Not judged\n\n| verdict | cells | reason |\n| --- | ---: | --- |\n" + "".join(rows) if rows else ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from runner.model import CellResult
+from runner.reports import behind
 from runner.reports.text import finite, one_line
 
 Labels = tuple[tuple[str, str], ...]
@@ -24,10 +25,15 @@ def render(results: Sequence[CellResult], *, exit_code: int) -> str:
     seconds: dict[Labels, float] = defaultdict(float)
     for result in results:
         seconds[_place(result)] += finite(result.duration_s)
+    unjudged = Counter[Labels]()
+    for result in results:
+        if hidden := behind.of(result):
+            unjudged[_place(result)] += len(hidden.unjudged)
     ends = [when for result in results if (when := _seconds(result.ended_at)) is not None]
     lines = [
         *_metric("attnmatrix_cells", "Cells by what became of them, known issues applied.", cells),
         *_metric("attnmatrix_overflows", "Cells in which a buffer overran, by buffer and how it showed.", overflows),
+        *_metric("attnmatrix_unjudged_cases", "Cases that known issues kept from judging.", unjudged),
         *_metric("attnmatrix_cell_seconds", "Seconds spent in the cells' own processes.", seconds),
         *_metric("attnmatrix_exit_code", "What the run exited with.", {(): exit_code}),
     ]

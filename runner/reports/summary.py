@@ -22,6 +22,10 @@ EXPLAINED = (Verdict.REFUSED, Verdict.UNSUPPORTED, Verdict.SKIPPED)
 """Good verdicts that owe the reader a reason."""
 
 
+KNOWN = (Verdict.XFAIL, Verdict.FLAKY)
+"""Verdicts that known issues make of trouble."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
     """Why so many cells were not judged."""
@@ -60,14 +64,18 @@ def reasons(results: Sequence[CellResult], *, limit: int = 6) -> list[Reason]:
     """The reasons of refused, unsupported and skipped cells, most frequent first; the rest of each as one line."""
     lines: list[Reason] = []
     for verdict in EXPLAINED:
-        texts = Counter(
-            one_line(result.reason) or "no reason given" for result in results if result.verdict is verdict
-        ).most_common()
+        texts = Counter(_why(result) for result in results if result.verdict is verdict).most_common()
         lines += [Reason(verdict=verdict, cells=n, text=text) for text, n in texts[:limit]]
         if rest := texts[limit:]:
             text = f"{count(len(rest), 'other reason')}, see results.json"
             lines.append(Reason(verdict=verdict, cells=sum(n for _, n in rest), text=text))
     return lines
+
+
+def _why(result: CellResult) -> str:
+    """The reason of a cell that was not judged, and why the matrix expects it."""
+    expected = f" (expected: {one_line(result.expected)})" if result.expected else ""
+    return (one_line(result.reason) or "no reason given") + expected
 
 
 def expired_lines(results: Sequence[CellResult], *, limit: int = 10) -> list[str]:
@@ -84,6 +92,12 @@ def expired_lines(results: Sequence[CellResult], *, limit: int = 10) -> list[str
         for link, n in cells.most_common()
     ]
     return lines[:limit] + ([f"expired: {len(lines) - limit:,} more known issues"] if lines[limit:] else [])
+
+
+def known_line(results: Sequence[CellResult]) -> str:
+    """How much trouble counts as expected, and how to see the run without that; empty where there is none."""
+    known = sum(result.verdict in KNOWN for result in results)
+    return f"known issues explain {count(known, 'cell')}: `runner --no-known` judges without them" if known else ""
 
 
 def exit_line(code: int) -> str:

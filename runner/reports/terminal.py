@@ -8,7 +8,7 @@ from rich.text import Text
 
 from runner.model import CellResult, Fault, Verdict
 from runner.outcome import VERDICT_ORDER
-from runner.reports import heatmap, patterns, summary
+from runner.reports import behind, heatmap, patterns, summary
 from runner.reports.fields import Field, fields, headline
 from runner.reports.grouping import Group, groups
 from runner.reports.text import count, one_line
@@ -55,6 +55,10 @@ def show(
     for line in summary.expired_lines(results):
         console.print(Text(line, style="bold red"), soft_wrap=True)
     console.print(Text(summary.totals_line(results), style="bold"))
+    if known := summary.known_line(results):
+        console.print(known, markup=False, soft_wrap=True)
+    if hidden := behind.line(results):
+        console.print(Text(hidden), soft_wrap=True)
     if where:
         console.print(Text(f"results in {one_line(where)}"), soft_wrap=True)
     console.print(Text(summary.exit_line(exit_code), style="bold green" if exit_code == 0 else "bold red"))
@@ -100,7 +104,7 @@ def _groups(console: Console, chosen: Sequence[Group], axes: patterns.Domain, *,
     console.print(Text(f"{count(len(chosen), 'group')} {name}", style="bold"))
     console.print()
     for group in chosen[:limit]:
-        console.print(Text(headline(group), style=STYLES[group.verdict]))
+        _hanging(console, Text(), headline(group), STYLES[group.verdict])
         for field in fields(group, axes, brief=expected):
             show_field(console, field)
         console.print()
@@ -115,12 +119,13 @@ def show_field(console: Console, field: Field) -> None:
         console.print(Text.assemble((f"  {field.name:<9} ", "dim"), field.lines[0]), soft_wrap=True)
         return
     for number, line in enumerate(field.lines):
-        _hanging(console, Text(f"  {field.name if number == 0 else '':<9} ", style="dim"), line)
+        # The style is of the name alone: one of the whole text would go on to what is added to it.
+        _hanging(console, Text.assemble((f"  {field.name if number == 0 else '':<9} ", "dim")), line)
 
 
-def _hanging(console: Console, head: Text, text: str) -> None:
+def _hanging(console: Console, head: Text, text: str, style: str = "") -> None:
     """The text wrapped beside its head, and nothing behind it."""
-    for line in Text(text).wrap(console, max(20, console.width - head.cell_len)):
+    for line in Text(text, style).wrap(console, max(20, console.width - head.cell_len)):
         line.rstrip()
         console.print(head + line, no_wrap=True, crop=False)
         head = Text(" " * head.cell_len)

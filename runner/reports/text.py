@@ -1,9 +1,25 @@
 """Text from results is untrusted: it comes from a process under test. Here it is made harmless and short."""
 
 import math
+import re
 import unicodedata
 
 from runner.model import Batch
+
+_FOLDER = re.compile(
+    r"""(?<![\w/:.])~?/(?:
+    (?:[^\s"'`()/]+/)* site-packages/ |
+    (?:[^\s"'`()/]+/)+? (?=(?:vllm|cases|plugin)/) |
+    (?:[^\s"'`()/]+/)+
+    )""",
+    re.VERBOSE,
+)
+"""Folders of a machine; what is in vLLM, the cases or the plugin keeps its path in there."""
+
+
+def public(text: str) -> str:
+    """The text without folders of this machine: for what is read elsewhere."""
+    return _FOLDER.sub("", text)
 
 
 def plain(text: str) -> str:

@@ -13,12 +13,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 
 from runner import __version__, candidates, matrix, results, rundir
+from runner import plan as planning
 from runner.errors import MachineError, UsageError
-from runner.signoff import html, inputs, markdown, page, policy, record, sources, statement
+from runner.signoff import consistency, html, inputs, markdown, page, policy, record, sources, statement
 from runner.signoff.inputs import Inputs, Request
 from runner.signoff.judge import Judgement, judge
 from runner.signoff.tables import Page
@@ -26,6 +27,7 @@ from runner.signoff.tables import Page
 SUMS = "SHA256SUMS"
 INPUTS = "inputs"
 PAGE = "signoff.md"
+STATEMENT = "statement.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +58,7 @@ class Derived:
 def decide(folder: Path, *, at: datetime | None = None) -> tuple[Inputs, Judgement]:
     """The decision that follows from the inputs, as of another time if one is given."""
     found = inputs.read(folder / INPUTS, at=at)
-    return found, judge(found.policy, found.runs, found.request.at)
+    return found, judge(found.policy, found.runs, found.request.at, found.since)
 
 
 def derive(folder: Path) -> Derived:
@@ -67,7 +69,7 @@ def derive(folder: Path) -> Derived:
         PAGE: markdown.render(made),
         "signoff.html": html.render(made),
         "signoff.json": json.dumps(record.make(found, judgement), indent=1) + "\n",
-        "statement.json": json.dumps(statement.make(found, judgement), indent=1) + "\n",
+        STATEMENT: json.dumps(statement.make(found, judgement), indent=1) + "\n",
     }
     return Derived(
         inputs=found,
@@ -108,8 +110,8 @@ def _request(asked: Asked) -> Request:
     chart = inputs.with_candidate(chart, vllm, asked.runs)
     inputs.check_release(vllm, chart)
     policy.load(policy.find(asked.policy), chart, vllm, waivers=asked.waivers)
-    if asked.since and len(said := {row.axes["vllm"] for row in results.read(asked.since)}) != 1:
-        raise UsageError(f"--since {asked.since}: a run of one release is needed, and this one is of {len(said)}")
+    if asked.since:
+        inputs.check_since(results.read(asked.since))
     return Request(
         attnmatrix=__version__,
         at=asked.at,
@@ -118,6 +120,7 @@ def _request(asked: Asked) -> Request:
         runs=tuple(_id(run) for run in asked.runs),
         since=_id(asked.since) if asked.since else "",
         url=asked.url,
+        format=inputs.FORMAT,
     )
 
 
@@ -144,16 +147,30 @@ def _copy_inputs(asked: Asked, request: Request, folder: Path) -> None:
     shutil.copyfile(policy.find(asked.policy), folder / inputs.POLICY)
     if asked.waivers:
         shutil.copyfile(asked.waivers, folder / inputs.WAIVERS)
-    for number, run in enumerate(asked.runs, 1):
-        copy = folder / inputs.RUNS / str(number)
-        copy.mkdir(parents=True)
-        for name in (results.NAME, inputs.PLAN, candidates.FILE):
-            if (run / name).is_file():
-                shutil.copyfile(run / name, copy / name)
+    chart = matrix.load(folder / inputs.MATRIX)
+    for number, (run, id_) in enumerate(zip(asked.runs, request.runs, strict=True), 1):
+        _write_run(run, id_, folder / inputs.RUNS / str(number), chart, request.at.date())
     if asked.since:
         (folder / inputs.SINCE).mkdir()
-        source = asked.since / results.NAME if asked.since.is_dir() else asked.since
-        shutil.copyfile(source, folder / inputs.SINCE / results.NAME)
+        (folder / inputs.SINCE / results.NAME).write_text(results.to_json(results.read(asked.since)))
+
+
+def _write_run(run: Path, id_: str, copy: Path, plain: matrix.Matrix, today: date) -> None:
+    """The run's files as this version writes them, with the verdicts of this matrix on this day.
+
+    Where the run was of this matrix, and nothing has expired since, these are the bytes that it has.
+    """
+    copy.mkdir(parents=True)
+    plan = planning.from_json((run / inputs.PLAN).read_bytes())
+    asked = {one.cell.axes.get("vllm") for one in plan.planned}
+    if kept := tuple(one for one in candidates.kept(run) if one.name in asked):
+        (copy / candidates.FILE).write_bytes(candidates.to_json(kept))
+    chart = inputs.with_all_candidates(plain, copy)
+    rows = results.read(run)
+    planned = consistency.as_of_matrix(id_, plan.planned, chart)
+    consistency.check_rows(id_, planned, rows, chart)
+    (copy / inputs.PLAN).write_text(planning.to_json(planning.Plan(planned)))
+    (copy / results.NAME).write_text(results.to_json(inputs.judged(id_, planned, rows, chart, today)))
 
 
 def digests(folder: Path) -> dict[str, str]:

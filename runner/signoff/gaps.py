@@ -7,6 +7,7 @@ EVIDENCE = "evidence"
 STALE = "stale"
 ENVIRONMENT = "environment"
 RUNS = "runs"
+REGRESSED = "regressed"
 
 MEANING = {
     ABSENT: "no run has a result of it",
@@ -14,8 +15,9 @@ MEANING = {
     STALE: "the results are too old",
     ENVIRONMENT: "the results are not of the environment that is asked for",
     RUNS: "too few runs have shown it",
+    REGRESSED: "it passed in the run before, and is refused now",
 }
-"""Why a cell has too few results that count; else the gap is a verdict that the policy does not accept."""
+"""Why a cell is not shown, but for a verdict that the policy does not accept, which is a gap of that name."""
 
 NAMES = (*MEANING, *(verdict.value for verdict in Verdict if verdict is not Verdict.PASS))
 """What an approver may waive: the words above, and the verdicts."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from runner.model import Cell, CellResult, Evidence
+from runner.model import AxisValue, Cell, CellResult, Evidence, State
 from runner.reports.summary import NOT_OBTAINED
 from runner.results import made_of
 from runner.signoff import gaps
@@ -90,9 +90,10 @@ class Judgement:
     waivers: tuple[Standing, ...]
 
 
-def judge(policy: Policy, runs: Sequence[Run], at: datetime) -> Judgement:
-    """Judge every required cell by all its results in these runs, as of a time."""
+def judge(policy: Policy, runs: Sequence[Run], at: datetime, since: Sequence[CellResult] = ()) -> Judgement:
+    """Judge every required cell by all its results in these runs, as of a time; `since` has those of the run before."""
     judged = []
+    passed = {_apart_from_release(row.axes) for row in since if row.state is State.PASS}
     for requirement in policy.requirements:
         found = [
             (cell, [(run.id, run.rows[cell.id]) for run in runs if cell.id in run.rows]) for cell in requirement.cells
@@ -100,7 +101,9 @@ def judge(policy: Policy, runs: Sequence[Run], at: datetime) -> Judgement:
         wanted = _wanted(policy.environment, (row for _, rows in found for _, row in rows))
         for cell, rows in found:
             attempts = tuple(_attempt(requirement, run, row, wanted, at) for run, row in rows)
-            named = tuple(_waived(gap, cell, policy, at.date()) for gap in _gaps(requirement, attempts, at))
+            passed_before = _apart_from_release(cell.axes) in passed
+            found_gaps = _gaps(requirement, attempts, at, passed_before=passed_before)
+            named = tuple(_waived(gap, cell, policy, at.date()) for gap in found_gaps)
             judged.append(Judged(requirement=requirement, cell=cell, attempts=attempts, gaps=named))
     every = [gap for one in judged for gap in one.gaps]
     decision = (
@@ -162,8 +165,12 @@ def _age(ended_at: str, max_age_days: int, at: datetime) -> str:
     return f"more than {max_age_days} days old" if at - ended > timedelta(days=max_age_days) else ""
 
 
-def _gaps(asked: Requirement, attempts: Sequence[Attempt], at: datetime) -> Iterator[Gap]:
-    """What is missing: too few results that count, and each verdict that is not accepted.
+def _apart_from_release(axes: Mapping[str, AxisValue]) -> frozenset[tuple[str, AxisValue]]:
+    return frozenset((axis, value) for axis, value in axes.items() if axis != "vllm")
+
+
+def _gaps(asked: Requirement, attempts: Sequence[Attempt], at: datetime, *, passed_before: bool) -> Iterator[Gap]:
+    """What is missing: too few results that count, each verdict that is not accepted, and a pass that was lost.
 
     A bad verdict is a gap whatever its evidence, and beside a good one too: nothing hides behind a luckier result. What
     is too old, or of another environment, says nothing either way.
@@ -173,8 +180,11 @@ def _gaps(asked: Requirement, attempts: Sequence[Attempt], at: datetime) -> Iter
         for one in attempts
         if not one.gap or (one.gap == gaps.EVIDENCE and not _age(one.row.ended_at, asked.max_age_days, at))
     ]
-    for verdict in dict.fromkeys(row.verdict for row in speaking if row.verdict not in asked.accept):
-        rows = [row for row in speaking if row.verdict is verdict]
+    if passed_before and (lost := [row for row in speaking if row.state is State.REFUSED]):
+        yield Gap(name=gaps.REGRESSED, detail=_trouble(lost))
+    unwanted = [row for row in speaking if not asked.accepts(row)]
+    for verdict in dict.fromkeys(row.verdict for row in unwanted):
+        rows = [row for row in unwanted if row.verdict is verdict]
         for issue in dict.fromkeys(link for row in rows for link in row.known.split() or [""]):
             yield Gap(name=verdict.value, detail=_trouble(rows), issue=issue)
     counting = {_once(one.row) for one in attempts if not one.gap}

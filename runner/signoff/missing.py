@@ -4,7 +4,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 
-from runner.model import Evidence, Fault, Verdict
+from runner.model import Evidence, Fault, State, Verdict
 from runner.reports.patterns import Domain
 from runner.signoff import gaps
 from runner.signoff.inputs import Inputs
@@ -50,6 +50,8 @@ def section(inputs: Inputs, judgement: Judgement, axes: Domain) -> Section | Non
 
 def _urgency(gap: str) -> int:
     """What is broken before what was not shown, and that before what is known."""
+    if gap == gaps.REGRESSED:
+        return 0
     if gap in gaps.MEANING:
         return 1
     return 0 if Verdict(gap).fault is not Fault.NONE else 2
@@ -57,13 +59,17 @@ def _urgency(gap: str) -> int:
 
 def _remedy(inputs: Inputs, cells: Sequence[Judged], gap: str) -> str:
     """The command that obtains what is missing, or for a verdict what else there is to do."""
-    if gap not in gaps.MEANING:
-        repro = next((a.row.repro for one in cells for a in one.attempts if a.row.verdict == gap and a.row.repro), "")
+    if gap not in gaps.MEANING or gap == gaps.REGRESSED:
+        wanted = State.REFUSED.value if gap == gaps.REGRESSED else gap
+        rows = (attempt.row for one in cells for attempt in one.attempts)
+        repro = next((row.repro for row in rows if wanted in {row.verdict.value, row.state.value} and row.repro), "")
         return f"fix it, or let an approver waive it: {repro}"
     asked = cells[0].requirement
     archs = ",".join(dict.fromkeys(str(one.cell.axes["arch"]) for one in cells))
     all_archs = ",".join(dict.fromkeys(str(cell.axes["arch"]) for cell in asked.cells))
-    words = [f"vllm={inputs.request.vllm}", *asked.filters, *([archs] if archs != all_archs else [])]
-    tier = f" --tier {shlex.quote(asked.tier)}" if asked.tier else ""
+    same = inputs.chart.tiers.get(asked.tier) == asked.tier_filters  # else the name means something else there
+    tier = f" --tier {shlex.quote(asked.tier)}" if asked.tier and same else ""
+    spelt = () if tier else asked.tier_filters
+    words = [f"vllm={inputs.request.vllm}", *spelt, *asked.filters, *([archs] if archs != all_archs else [])]
     where = f"with a GPU of {archs}: " if asked.evidence == (Evidence.DEVICE,) else ""
     return f"{where}runner{tier} " + " ".join(f"--filter {shlex.quote(word)}" for word in words)

@@ -13,7 +13,7 @@ from runner.errors import MatrixError, RunnerError, UsageError
 from runner.filters import Filter
 from runner.matrix import Matrix
 from runner.matrix_messages import Grammar, explain
-from runner.model import Cell, Evidence, Verdict
+from runner.model import Cell, CellResult, Evidence, State, Verdict
 from runner.nearest import hint, quoted
 from runner.signoff import policy_document as documents
 from runner.yaml_source import Loc, Source
@@ -30,13 +30,25 @@ class Requirement:
     because: str
     filters: tuple[str, ...]
     tier: str
+    """Its name, for people; empty where there is none."""
+    tier_filters: tuple[str, ...]
+    """What the policy says that the tier is."""
     evidence: tuple[Evidence, ...]
     accept: tuple[Verdict, ...]
+    refusals: tuple[str, ...]
+    """What the reason of an accepted refusal contains, one of these; EXPECTED is what the matrix expects."""
     max_age_days: int
     green_runs: int
     cells: tuple[Cell, ...]
     excluded: int
     """How many more the filters match that a rule of the matrix takes out."""
+
+    def accepts(self, row: CellResult) -> bool:
+        """Whether a verdict is good enough; a refusal is by its reason."""
+        if row.state is not State.REFUSED:
+            return row.verdict in self.accept
+        expected = documents.EXPECTED in self.refusals and row.verdict is Verdict.REFUSED
+        return expected or any(text in row.reason for text in self.refusals if text != documents.EXPECTED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +117,8 @@ def load(path: Path, chart: Matrix, vllm: str, *, waivers: Path | None = None) -
     """Read and check a policy for a value of the vllm axis; MatrixError with all mistakes in it, else UsageError."""
     source, document = _read(path, documents.Document, "policy", "--policy NAME, or a file")
     checks = _Checks(source, chart, vllm)
-    requirements = tuple(checks.requirement(i) for i, _ in enumerate(source.items("require")))
+    tiers = {name: checks.filters(("tiers", name)) for name in source.mapping("tiers")}
+    requirements = tuple(checks.requirement(i, tiers) for i, _ in enumerate(source.items("require")))
     approved = [checks.area("approvers", i) for i, _ in enumerate(source.items("approvers"))]
     waived = [checks.area("waivers", i) for i, _ in enumerate(source.items("waivers"))]
     if source.mistakes or document is None:
@@ -119,8 +132,10 @@ def load(path: Path, chart: Matrix, vllm: str, *, waivers: Path | None = None) -
                 because=asked.because,
                 filters=tuple(asked.cells),
                 tier=asked.tier or "",
+                tier_filters=tuple(document.tiers[asked.tier]) if asked.tier else (),
                 evidence=tuple(dict.fromkeys(asked.evidence)),
                 accept=tuple(dict.fromkeys(asked.accept or document.accept)),
+                refusals=tuple(dict.fromkeys(asked.refusals or document.refusals or ())),
                 max_age_days=asked.max_age_days or document.max_age_days,
                 green_runs=asked.green_runs or document.green_runs,
                 cells=tuple(cell for cell in cells if not cell.unsupported),
@@ -169,7 +184,7 @@ class _Checks:
         self._source, self._chart, self._vllm = source, chart, vllm
         self._names: set[str] = set()
 
-    def requirement(self, number: int) -> tuple[Cell, ...]:
+    def requirement(self, number: int, tiers: Mapping[str, Sequence[Filter]]) -> tuple[Cell, ...]:
         """The cells that a requirement asks for, those too that a rule excludes."""
         at: Loc = ("require", number)
         entry, source = self._source.mapping(*at), self._source
@@ -177,14 +192,15 @@ class _Checks:
         if isinstance(name, str) and name in self._names:
             source.mistake((*at, "name"), f"another requirement is called {quoted(name)}: a gap must name one of them")
         self._names.add(str(name))
-        found = self._filters((*at, "cells"))
-        if isinstance(tier, str) and tier not in self._chart.tiers:
-            source.mistake((*at, "tier"), f"unknown tier {quoted(tier)}{hint(tier, self._chart.tiers)}")
-        if source.is_broken(at):
+        found = self.filters((*at, "cells"))
+        if isinstance(tier, str) and tier not in tiers:
+            remedy = hint(tier, tiers) or f": spell it out, as `tiers: {{{tier}: [FILTER, ...]}}`"
+            source.mistake((*at, "tier"), f"the policy has no tier {quoted(tier)}{remedy}")
+        if source.is_broken(at) or (tier and source.is_broken(("tiers", tier))):
             return ()
         try:
-            texts = [*(one.text for one in found), f"vllm={self._vllm}"]
-            cells = select.select(self._chart, filters=texts, tier_name=tier)
+            texts = [*(one.text for one in (*tiers.get(str(tier), ()), *found)), f"vllm={self._vllm}"]
+            cells = select.select(self._chart, filters=texts)
         except RunnerError as error:
             source.mistake(at, f"{documents.place_name(at)} asks for no cell of vllm {self._vllm}: {error}")
             return ()
@@ -194,9 +210,10 @@ class _Checks:
 
     def area(self, section: str, number: int) -> Area:
         """Of which cells an approver or a waiver speaks."""
-        return Area(filters=self._filters((section, number, "cells")))
+        return Area(filters=self.filters((section, number, "cells")))
 
-    def _filters(self, at: Loc) -> tuple[Filter, ...]:
+    def filters(self, at: Loc) -> tuple[Filter, ...]:
+        """The filters at a place, one or a list."""
         raw = self._source.mapping(*at[:-1]).get(str(at[-1]))
         items = raw if isinstance(raw, list) else ()
         written = [(at, raw)] if isinstance(raw, str) else [((*at, i), one) for i, one in enumerate(items)]

@@ -3,15 +3,16 @@
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from runner.matrix_document import ISSUE, Count, Text
+from runner.matrix_document import ISSUE, Count, Label, Text
 from runner.model import Evidence, Verdict
 from runner.nearest import hint, quoted
 from runner.signoff import gaps
 
 SAME = "same"
+EXPECTED = "expected"
 
 
 def _date(value: object) -> object:
@@ -29,16 +30,47 @@ def _gap(value: str) -> str:
     return value
 
 
-Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_listed)]
-Gaps = Annotated[list[Annotated[Text, AfterValidator(_gap)]], Field(min_length=1), BeforeValidator(_listed)]
-Verdicts = Annotated[list[Annotated[Verdict, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)]
-Evidences = Annotated[list[Annotated[Evidence, Field(strict=False)]], Field(min_length=1), BeforeValidator(_listed)]
+def _no_refusal(value: Verdict) -> Verdict:
+    if value in REFUSALS:
+        why = "is not accepted whatever its reason: write `refusals: expected`, or what their reasons contain"
+        raise PydanticCustomError("refusal", "{name} {why}", {"name": quoted(value.value), "why": why})
+    return value
+
+
+def _one_or_more(item: dict[str, Any]) -> WithJsonSchema:
+    """One of them, or a list."""
+    return WithJsonSchema({"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]})
+
+
+REFUSALS = tuple(verdict for verdict in Verdict if verdict.value.startswith("refused"))
+_TEXT = {"type": "string", "minLength": 1}
+_ACCEPTABLE = [verdict.value for verdict in Verdict if verdict not in REFUSALS]
+_AtLeastOne = Field(min_length=1)
+_Listed = BeforeValidator(_listed)
+Texts = Annotated[list[Text], _AtLeastOne, _Listed, _one_or_more(_TEXT)]
+Gaps = Annotated[
+    list[Annotated[Text, AfterValidator(_gap)]], _AtLeastOne, _Listed, _one_or_more({"enum": list(gaps.NAMES)})
+]
+Verdicts = Annotated[
+    list[Annotated[Verdict, Field(strict=False), AfterValidator(_no_refusal)]],
+    _AtLeastOne,
+    _Listed,
+    _one_or_more({"enum": _ACCEPTABLE}),
+]
+Evidences = Annotated[
+    list[Annotated[Evidence, Field(strict=False)]],
+    _AtLeastOne,
+    _Listed,
+    _one_or_more({"enum": [evidence.value for evidence in Evidence]}),
+]
+Refusals = Annotated[list[Text], _AtLeastOne, _Listed, _one_or_more(_TEXT)]
+"""What a reason must contain, one of them; `expected` alone are the refusals that the matrix expects."""
 EnvironmentKey = Literal[
     "vllm", "flashinfer", "torch", "image_digest", "gpu", "driver", "machine", "recipe_digest", "cases_digest"
 ]
 
 
-Day = Annotated[date, BeforeValidator(_date)]
+Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
 Days = Annotated[int, Field(gt=0, le=3650)]
 
 
@@ -51,9 +83,10 @@ class Requirement(_Strict):
 
     name: Text
     cells: list[Text] = Field(default=[], description="Filters, all of which must match.")
-    tier: Text | None = Field(default=None, description="Only cells of this tier of the matrix.")
+    tier: Text | None = Field(default=None, description="Only cells of this tier, as the policy spells it out.")
     evidence: Evidences = Field(description="The kinds that are good enough; each counts as much as another.")
     accept: Verdicts | None = Field(default=None, description="Instead of the policy's.")
+    refusals: Refusals | None = Field(default=None, description="Instead of the policy's.")
     max_age_days: Days | None = Field(default=None, description="Instead of the policy's.")
     green_runs: Count | None = Field(default=None, description="Instead of the policy's.")
     because: Text = Field(description="Why a release must show it.")
@@ -89,11 +122,18 @@ class Document(_Strict):
     """A sign-off policy: what must have been shown of a release."""
 
     about: Text
-    accept: Verdicts = [Verdict.PASS]
+    accept: Verdicts = Field(default=[Verdict.PASS], description="Verdicts; a refusal is accepted by its reason.")
+    refusals: Refusals | None = Field(
+        default=None,
+        description="Which refusals are accepted: `expected` by an entry of the matrix, or what their reasons contain.",
+    )
     max_age_days: Days
     green_runs: Count = 1
     environment: dict[EnvironmentKey, Texts] = Field(
         default={}, description="What must be the same in all results of one kind of evidence, or one of these."
+    )
+    tiers: dict[Label, Annotated[list[Text], _AtLeastOne]] = Field(
+        default={}, description="The tiers that requirements name, by their filters: a matrix does not change them."
     )
     require: list[Requirement] = Field(min_length=1)
     approvers: list[Approver] = []
@@ -106,7 +146,7 @@ def fields(at: tuple[str | int, ...]) -> tuple[str, ...]:
     match at:
         case (section, _) if section in models:
             return tuple(models[section].model_fields)
-        case ("environment",):
+        case ("environment",) | ("tiers",):
             return ()
     return tuple(Document.model_fields)
 
@@ -122,6 +162,14 @@ def place_name(at: tuple[str | int, ...]) -> str:
         case (str(section), int(number), field, *rest) if section in entries:
             what = "an item of " if rest else ""
             return f"{what}{quoted(field)} in {place_name((section, number))}"
-        case ("accept" | "environment" as section, key, *_):
+        case ("accept" | "environment" | "refusals" as section, key, *_):
             return f"{quoted(key) if isinstance(key, str) else 'an item'} in {quoted(section)}"
+        case ("tiers", name, *rest):
+            return f"{'an item of ' if rest else ''}tier {quoted(name)}"
     return quoted(at[-1])
+
+
+def json_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
+    """The JSON schema of a policy, or of a file of waivers, for editors."""
+    schema = model.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": f"attnmatrix {title}"}

@@ -27,10 +27,11 @@ def make(inputs: Inputs, judgement: Judgement) -> dict[str, Any]:
             {
                 "name": asked.name,
                 "because": asked.because,
-                "filters": list(asked.filters),
+                "filters": [*asked.tier_filters, *asked.filters],
                 "tier": asked.tier,
                 "evidence": list(asked.evidence),
                 "accept": list(asked.accept),
+                "refusals": list(asked.refusals),
                 "max_age_days": asked.max_age_days,
                 "green_runs": asked.green_runs,
                 "required": len(asked.cells),

@@ -31,7 +31,7 @@ def _remedy(run: Path, name: str) -> str:
 
 def _check_journal(run: Path) -> None:
     """The journal is the truth: a result that was edited, or came from elsewhere, is not in it."""
-    planned = planning.from_json((run / inputs.PLAN).read_bytes()).planned
+    planned = planning.read(run / inputs.PLAN).planned
     ended = {e.outcome.cell.id: e.outcome for e in journal.read(run / EVENTS) if isinstance(e, CellFinished)}
     told = results.build(
         planned, ended.values(), known=(), expect=(), releases=(), repro_of=lambda _: "", today=date.min

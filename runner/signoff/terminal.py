@@ -83,4 +83,7 @@ def show_verified(found: Verified, folder: Path) -> None:
             console.print(Text.assemble("holds, and says ", (found.decision, style), f": {one_line(found.about)}"))
         if found.digest:
             _copied(console, found.digest)
+        if found.unchecked and not found.findings:
+            console.print(Text("not checked, only the bundle itself says so:", style="yellow"))
+            _copied(console, *(f"  {one}" for one in found.unchecked))
     output.emit(captured.get().rstrip("\n"))

@@ -1,4 +1,8 @@
-"""Whether a bundle is what `runner signoff` wrote, and still holds: offline, from the bundle alone."""
+"""Whether a bundle is what `runner signoff` wrote, and still holds: offline.
+
+What can be checked by the bundle alone always is. What whoever verifies knows from elsewhere is held against it; and
+what was not given is said, since nobody has looked at it then.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -6,9 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from runner import __version__
+from runner import __version__, results
 from runner.errors import MachineError, RunnerError, UsageError
 from runner.signoff import bundle, inputs
+from runner.signoff.attestation import Attestation, NotAttestedError
+from runner.signoff.folder import odd
 from runner.signoff.judge import CLOCKS_DIFFER, Decision, Judgement
 
 _ORDER = (Decision.GO, Decision.WITH_WAIVERS, Decision.NO_GO)
@@ -23,17 +29,35 @@ class Verified:
     digest: str
     about: str = ""
     """Which vLLM by which policy, empty where that cannot be said."""
+    unchecked: tuple[str, ...] = ()
+    """What is the bundle's own word, since nothing was given to hold it against."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """A file that an input of the bundle must be, byte for byte."""
+
+    title: str
+    """What messages call it: its path, or the digest alone."""
+    sha256: str
+    """In hex."""
+    name: str = ""
+    """Of a policy, what a sign-off by this file calls it; empty where only a digest was given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """What whoever verifies knows of a bundle from elsewhere; empty where nothing is expected."""
+    """What whoever verifies knows of a bundle from elsewhere; None or empty where nothing is expected."""
 
     digest: str = ""
     vllm: str = ""
-    policy: Path | None = None
-    """The file that the decision must have been made by, byte for byte."""
+    matrix: Given | None = None
+    policy: Given | None = None
+    waivers: Given | None = None
+    no_waivers: bool = False
+    since: Given | None = None
     max_age_days: int | None = None
+    attestation: Attestation | None = None
 
 
 NOTHING = Expected()
@@ -50,28 +74,33 @@ def verify(folder: Path, *, now: datetime, expected: Expected = NOTHING) -> Veri
 
 
 def _verify(folder: Path, now: datetime, expected: Expected) -> Verified:
-    if found := [*_odd(folder)]:
+    if found := [*odd(folder)]:
         return Verified(findings=tuple(found), decision="", digest="")
     sums, there = _bytes(folder / bundle.SUMS), bundle.digests(folder)
     digest = f"sha256:{hashlib.sha256(sums).hexdigest()}"
     if expected.digest and expected.digest.lower() != digest:
         found.append(f"the bundle is {digest}, not {expected.digest}: it is another one, or was made anew")
+    if not sums:
+        found.append(f"{bundle.SUMS}: was removed")
     found += _compared(sums, there)
     if found:
         return Verified(findings=tuple(found), decision="", digest=digest)
+    found += _attested(folder, expected)
     try:
         made = bundle.derive(folder)
         found += _derived(folder, made)
         found += _foreign(made, expected)
         found += _stale(folder, made, now, expected.max_age_days)
     except RunnerError as error:
-        return Verified(findings=(f"its inputs cannot be judged: {error}",), decision="", digest=digest)
+        found.append(f"its inputs cannot be judged: {error}")
+        return Verified(findings=tuple(found), decision="", digest=digest)
     request = made.inputs.request
     return Verified(
         findings=tuple(found),
         decision=made.judgement.decision.value,
         digest=digest,
         about=f"vLLM {request.vllm} by policy {request.policy}",
+        unchecked=tuple(_unchecked(made, expected)),
     )
 
 
@@ -80,27 +109,52 @@ def _foreign(made: bundle.Derived, expected: Expected) -> Iterator[str]:
     vllm = made.inputs.request.vllm
     if expected.vllm and vllm != expected.vllm:
         yield f"it is about vLLM {vllm}, not {expected.vllm}"
-    if expected.policy is None:
+    digests, own = made.inputs.digests, made.inputs.request
+    if expected.policy and expected.policy.name not in {"", own.policy}:
+        yield f"it says that its policy is called {own.policy!r}, and {expected.policy.title} is not"
+    since = f"{inputs.SINCE}/{results.NAME}"
+    for what, name, given in (
+        ("matrix", inputs.MATRIX, expected.matrix),
+        ("policy", inputs.POLICY, expected.policy),
+        ("waivers", inputs.WAIVERS, expected.waivers),
+        ("results of the run before", since, expected.since),
+    ):
+        if given and name not in digests:
+            yield f"it was decided without {what}, not with {given.title}"
+        elif given and digests[name] != given.sha256:
+            article = "other" if what.endswith("s") or "results" in what else "another"
+            yield f"it was decided by {article} {what} than {given.title}: see its {bundle.INPUTS}/{name}"
+    if expected.no_waivers and inputs.WAIVERS in digests:
+        yield f"it was decided with waivers: see its {bundle.INPUTS}/{inputs.WAIVERS}"
+
+
+def _attested(folder: Path, expected: Expected) -> Iterator[str]:
+    if expected.attestation is None:
         return
-    wanted = hashlib.sha256(expected.policy.read_bytes()).hexdigest()
-    if made.inputs.digests[inputs.POLICY] != wanted:
-        yield f"it was decided by another policy than {expected.policy}: see its {bundle.INPUTS}/{inputs.POLICY}"
+    try:
+        expected.attestation.check(_bytes(folder / bundle.SUMS), _bytes(folder / bundle.STATEMENT))
+    except NotAttestedError as error:
+        yield f"{expected.attestation.file}: {error}"
+
+
+def _unchecked(made: bundle.Derived, expected: Expected) -> Iterator[str]:
+    """What the bundle alone says, with the options that hold it against something."""
+    if not expected.vllm:
+        yield "that it is about what is to ship: give --vllm RELEASE"
+    if not expected.policy:
+        yield "its policy: give --policy NAME, or a file"
+    if not expected.matrix:
+        yield "its matrix, with the rules and the known issues: give --matrix FILE"
+    if not (expected.waivers or expected.no_waivers):
+        yield "its waivers: give --waivers FILE, or --no-waivers"
+    if made.inputs.request.since and not expected.since:
+        yield "the results that it is compared with: give --since RUN"
+    if not (expected.attestation or expected.digest):
+        yield "who made it, and the results themselves: give --attestation FILE --signer WHO, or --digest"
 
 
 def _bytes(path: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
-
-
-def _odd(folder: Path) -> Iterator[str]:
-    """What is neither a plain file nor a directory with something in it; what leads elsewhere is never read."""
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            yield f"{name!r}: is no plain file"
-        elif path.is_dir() and not any(path.iterdir()):
-            yield f"{name!r}: an empty directory was added"
-    if not (folder / bundle.SUMS).is_file():
-        yield f"{bundle.SUMS}: was removed"
 
 
 def _compared(sums: bytes, there: dict[str, str]) -> Iterator[str]:

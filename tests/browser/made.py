@@ -22,7 +22,9 @@ def rows() -> list[CellResult]:
     passed = [number for number, row in enumerate(made) if row.state is State.PASS]
     for number, verdict in zip(passed, Verdict, strict=False):
         state = State.FAIL if verdict in {Verdict.XFAIL, Verdict.FLAKY} else State.PASS
-        state = state if verdict in {Verdict.XFAIL, Verdict.FLAKY, Verdict.XPASS} else State(verdict.value)
+        state = State.REFUSED if verdict is Verdict.UNEXPECTED else state
+        own = {Verdict.XFAIL, Verdict.FLAKY, Verdict.XPASS, Verdict.UNEXPECTED}
+        state = state if verdict in own else State(verdict.value)
         made[number] = replace(
             made[number], verdict=verdict, state=state, reason="" if state is State.PASS else "so it is"
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from runner.model import Batch, CaseResult, CellResult, How, Overflow, State, Verdict
+from runner.model import Batch, CaseResult, Cause, CellResult, How, Overflow, State, Verdict
 from runner.reports import html
 from runner.reports.html import Earlier
 from runner.reports.text import plain
@@ -34,7 +34,7 @@ HOSTILE = {
 
 SAMPLE = synthetic.cell(
     State.OVERFLOW,
-    synthetic.overflowed(),
+    synthetic.overflowed(cause=synthetic.cause()),
     axes={"backend": "flashinfer"},
     known="https://example.org/1",
     resolved={"decode_kernel": "xqa"},
@@ -86,12 +86,14 @@ def rows(text: str) -> list[CellResult]:
 
 def test_every_text_of_a_row_is_tried() -> None:
     """By the types of the model: a new field is either tried here or makes this fail."""
-    places = {where[0] if len(where) == 1 or where[0] in {"axes", "environment", "resolved"} else (where[0], where[2])
+    places = {where[0] if len(where) == 1 or where[0] in {"axes", "environment", "resolved"} else (where[0], *where[2:])
               for where in strings(SAMPLE) if len(where) != 5}  # fmt: skip
     for owner, prefix in ((CellResult, None), (CaseResult, "cases"), (Overflow, "overflow")):
         for name, kind in typing.get_type_hints(owner).items():
             if kind is str or typing.get_origin(kind) is Mapping:
                 assert (name if prefix is None else (prefix, name)) in places, name
+    for name, kind in typing.get_type_hints(Cause).items():
+        assert kind is int or ("cases", "cause", name) in places, name
     assert set(typing.get_type_hints(Batch).values()) == {tuple[int, ...]}
 
 

@@ -162,6 +162,43 @@ def test_a_cell_tells_its_story(show) -> None:
     expect(story.get_by_role("link")).to_have_attribute("href", synthetic.ISSUE)
 
 
+def test_the_story_of_a_known_issue_says_what_else_was_judged(show) -> None:
+    cases = [synthetic.overflowed("test_a"), synthetic.overflowed(cause=synthetic.cause())]
+    row = synthetic.cell(State.OVERFLOW, *cases, synthetic.cell().cases[0], known=synthetic.ISSUE)
+    page = show([replace(row, verdict=Verdict.XFAIL)])
+    cell(page, row.id).click()
+    said = "the known issue explains 1 of 3 cases; 1 passed; 1 could not judge: test_a"
+    expect(page.locator("#story .behind")).to_have_text(said)
+    told = page.locator("#story .case")
+    assert told.locator(".name").all_text_contents() == [synthetic.INDPTR, "test_a", synthetic.VIRTUAL]
+    expect(told.nth(0).locator(".raised")).to_have_text(
+        "raised AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in build: no room for 5 rows"
+    )
+    expect(told.nth(0)).to_have_attribute("open", "")
+    expect(told.nth(1)).not_to_have_attribute("open", "")
+    expect(told.nth(1)).to_contain_text("ended at the same, judged nothing else")
+    expect(page.locator(".summary")).to_contain_text("1 xfail: behind them 1 of 3 cases were not judged")
+
+
+def test_a_refusal_that_nobody_expects_is_red_and_an_expected_one_says_why(show) -> None:
+    row = synthetic.cell(State.REFUSED, synthetic.failed(state=State.REFUSED), reason="no kernel")
+    good = synthetic.cell(State.REFUSED, axes={"spec_k": 1}, reason="many", expected="at most 5 tokens")
+    bad = replace(row, verdict=Verdict.UNEXPECTED)
+    page = show([bad, good, synthetic.cell(State.FAIL, axes={"spec_k": 2})])
+    colour = "element => getComputedStyle(element).backgroundColor"
+    red, blue, fail = (page.locator(f"td.cell[aria-label*='-k{k}-']").evaluate(colour) for k in (0, 1, 2))
+    assert red == fail != blue
+    expect(page.locator(".group h4").nth(0)).to_contain_text("R refused! at flashinfer.py:812")
+    page.locator("[data-verdict='refused!']").click()
+    assert shown(page).count() == 1
+    cell(page, bad.id).click()
+    expect(page.locator("#story")).to_contain_text("not expected")
+    expect(page.locator("#story .raised")).to_contain_text("flashinfer.py:812 in build")
+    page.locator("[data-verdict='refused!']").click()
+    cell(page, good.id).click()
+    expect(page.locator("#story")).to_contain_text("at most 5 tokens")
+
+
 def test_an_overflow_is_drawn_row_by_row_against_the_entries(show) -> None:
     # Three requests of 2 tokens at 63 and 64 touch two chunks of 64 each: 6 rows. An entry for each and one for the
     # end are 7, and there are 5: the sixth row and the end have none.

@@ -20,20 +20,6 @@ def bench(local_engine: LocalEngine, tmp_path: Path) -> Bench:
     return Bench(local_engine, tmp_path)
 
 
-@pytest.mark.parametrize("deed", ["kill_the_worker", "kill_it_with_a_grandchild"])
-def test_a_cell_that_kills_its_worker_is_infra_and_the_next_is_whole(bench: Bench, deed: str) -> None:
-    lost, after = bench.do(deed, "nothing")
-    assert lost.infra == "lost 2 workers during this cell: killed by SIGKILL"
-    assert passed(after)
-
-
-def test_a_cell_that_stops_its_worker_is_timed_out_by_the_host(bench: Bench) -> None:
-    late, after = bench.do("stop_the_worker", "nothing", timeout_s=0.5)
-    assert late.death
-    assert late.death.timed_out_after_s >= 2.5
-    assert passed(after)
-
-
 def test_cases_that_do_not_import_are_infra_with_the_reason(tmp_path: Path) -> None:
     engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=BROKEN_CASES)
     bench = Bench(engine, tmp_path)

@@ -100,6 +100,27 @@ def test_what_is_known_and_passes_is_a_surprise_and_exits_1(tmp_path: Path) -> N
     assert {r["verdict"] for r in results} == {"xpass"}
 
 
+def test_a_load_that_cannot_overflow_passes_and_takes_nothing_out_of_what_is_known(tmp_path: Path) -> None:
+    """Sixteen requests, each of which fits in one chunk of 8192: no known issue that names no load speaks of them."""
+    matrix = tmp_path / "matrix.yaml"
+    text = (PROJECT / "matrix.yaml").read_text()
+    shape = "{max_num_seqs: 16, max_num_batched_tokens: 8192, max_model_len: 8192, block_size: 16, "
+    shape += "num_heads: 8, num_kv_heads: 2, head_size: 128, dtype: bfloat16}"
+    text = text.replace("load: [solo, small, server]", "load: [solo, small, server, roomy]", 1)
+    matrix.write_text(text.replace("\nloads:\n", f"\nloads:\n  roomy: {shape}\n", 1))
+    out, options = tmp_path / "run", ("--engine", "local", "--matrix", str(matrix))
+    code, results = run(
+        out, *options, *filters("flashinfer,flex_attention", "roomy", "k3", "sm90", "hybrid=on", "chunk>64")
+    )
+    found = {(r["axes"]["chunk"], r["verdict"]) for r in results}
+    assert found == {(1024, "xfail"), (8192, "pass")}, "where it can overflow it is known as ever"
+    assert code == 0
+    before = matrix.read_text()
+    command = [sys.executable, "-m", "runner", "known", "prune", str(out), "--matrix", str(matrix), "--write"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+    assert (done.returncode, matrix.read_text()) == (0, before), done.stderr
+
+
 def test_batches_within_capacity_pass_on_the_same_builders(tmp_path: Path) -> None:
     _, results = run(
         tmp_path / "run", "--engine", "local", *filters("flashinfer", "server", "c64", "k0,k3", "sm80,sm90,sm100,sm120")

@@ -31,6 +31,9 @@ def places(kind: Any = CellResult, path: Path = ()) -> Iterator[Path]:
     elif is_dataclass(kind):
         for name, hint in get_type_hints(kind).items():
             yield from places(hint, (*path, name))
+    elif get_origin(kind) in (Union, UnionType):
+        for one in get_args(kind):
+            yield from places(one, path)
     elif get_origin(kind) is Mapping:
         key, value = get_args(kind)
         yield from places(key, (*path, KEY))
@@ -41,6 +44,8 @@ def places(kind: Any = CellResult, path: Path = ()) -> Iterator[Path]:
 
 def put(value: Any, path: Path, text: str) -> Any:
     """The same with this text in that place; an item of all tuples and a value of all mappings on the way."""
+    if value is None and path:  # of a union, and it is not there
+        return None
     if not path:
         return text
     step, *rest = path

@@ -52,7 +52,7 @@ def table(random: Random, chart: Matrix, *, deaths: bool = True) -> list[CellRes
     """What a run of the cells by default says, and of some others; trouble comes in patterns, with exceptions."""
     axes = {**chart.axes, "kv_dtype": random.choice([("auto",), ("auto", "fp8")])}
     axes["vllm"] = random.choice([("0.31.0",), ("0.32.0",), ("0.31.0", "0.32.0")])
-    troubles = [(_region(random, chart), _trouble(random, deaths=deaths)) for _ in range(random.randint(0, 3))]
+    troubles = [(region(random, chart), _trouble(random, deaths=deaths)) for _ in range(random.randint(0, 3))]
     rows = []
     for values in product(*axes.values()):
         of_cell = dict(zip(axes, values, strict=True))
@@ -88,7 +88,7 @@ def issues(random: Random, chart: Matrix) -> list[KnownIssue]:
     for _ in range(random.randint(0, 4)):
         state = random.choice(STATES)
         entry = KnownIssue(
-            selector=_region(random, chart), state=state, issue=random.choice(LINKS), because="it: is # so"
+            selector=region(random, chart), state=state, issue=random.choice(LINKS), because="it: is # so"
         )
         if state is State.OVERFLOW and random.random() < 0.7:
             entry = replace(entry, buffer=tuple(random.sample(BUFFERS, random.randint(1, 2))))
@@ -98,7 +98,7 @@ def issues(random: Random, chart: Matrix) -> list[KnownIssue]:
     return found
 
 
-def _region(random: Random, chart: Matrix) -> Selector:
+def region(random: Random, chart: Matrix) -> Selector:
     """Of two axes or so; always of cells that no rule excludes."""
     conditions = {"arch": Condition("=", tuple(random.sample(["sm90", "sm100"], random.randint(1, 2))))}
     for axis in random.sample([axis for axis in chart.axes if axis != "arch" and len(chart.axes[axis]) > 1], 2):

@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner import matrix, plan, results, select
-from runner.model import ENVIRONMENT, CellResult, Evidence, State, Verdict
+from runner import candidates, matrix, plan, results, select
+from runner.expectations import naked
+from runner.model import ENVIRONMENT, Candidate, CandidateKind, CaseResult, Cause, CellResult, Evidence, State, Verdict
 from runner.plan import Planned
-from runner.signoff import bundle
-from tests.unit.synthetic import INDPTR, cell, overflow, overflowed
+from runner.signoff import bundle, facts
+from tests.unit.synthetic import INDPTR, VIRTUAL, cell, overflow, overflowed
 
 ISSUE = "https://github.com/vllm-project/vllm/issues/49980"
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -48,7 +49,8 @@ tiers:
 
 POLICY = """\
 about: a test ships
-accept: [pass, refused]
+accept: pass
+refusals: expected
 max_age_days: 14
 environment: {recipe_digest: same, cases_digest: same}
 require:
@@ -76,20 +78,33 @@ waivers:
     issue: {ISSUE}
 """
 
-FIELDS = {
-    "vllm": "0.32.0",
-    "torch": "2.13.0",
-    "machine": "lab1",
-    "recipe_digest": "aa11",
+EMULATED = {"torch": "2.13.0+cpu", "machine": "lab1", "recipe_digest": "aa11", "cases_digest": "cc11"}
+ON_A_GPU = {
+    "torch": "2.13.0+cu130",
+    "machine": "lab2",
+    "recipe_digest": "dd22",
     "cases_digest": "cc11",
+    "image_digest": f"sha256:{'ab' * 32}",
+    "gpu": "NVIDIA B200",
+    "driver": "590.1",
 }
 
 Change = Callable[[CellResult], CellResult]
 
 
-def planned(file: Path, *filters: str, tier: str | None = None, devices: Iterable[str] = ()) -> tuple[Planned, ...]:
+FIX = Candidate(name="fix", kind=CandidateKind.PATCH, path="fix.patch", over="0.32.0", digest="0123456789abcdef")
+
+
+def planned(
+    file: Path,
+    *filters: str,
+    tier: str | None = None,
+    devices: Iterable[str] = (),
+    candidates_: Sequence[Candidate] = (),
+) -> tuple[Planned, ...]:
     """What a run with these filters would be of, on a machine with these GPUs."""
-    cells = select.select(matrix.load(file), filters=filters, tier_name=tier)
+    chart = candidates.join(matrix.load(file), candidates_)
+    cells = select.select(chart, filters=filters, tier_name=tier)
     return plan.make_plan(cells, device_archs=frozenset(devices)).planned
 
 
@@ -99,9 +114,11 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
     rows = []
     for one in asked:
         entries = [entry for entry in known if entry.selector.matches(one.cell.axes)]
-        environment = {**cell().environment, **FIELDS}
-        if one.evidence is Evidence.DEVICE:
-            environment |= {"gpu": "NVIDIA B200", "driver": "590.1", "image_digest": f"sha256:{'ab' * 32}"}
+        environment = {**cell().environment, **(ON_A_GPU if one.evidence is Evidence.DEVICE else EMULATED)}
+        vllm = str(one.cell.axes["vllm"])
+        environment = {name: environment[name] for name in ENVIRONMENT} | {"vllm": vllm}
+        if vllm == FIX.name:
+            environment |= {"vllm": FIX.over, "candidate": str(FIX), "recipe_digest": "ff44"}
         if one.cell.unsupported:
             row = cell(
                 State.UNSUPPORTED, cases=(), reason=one.cell.unsupported, ended_at="", resolved={}, duration_s=0.0
@@ -113,14 +130,16 @@ def as_expected(file: Path, asked: Sequence[Planned]) -> tuple[CellResult, ...]:
             row = replace(row, verdict=Verdict.XFAIL, known=" ".join(dict.fromkeys(entry.issue for entry in entries)))
         else:
             row = cell(ended_at=ENDED)
+        resolved = {"backend": one.cell.axes["backend"], "hybrid": one.cell.axes["hybrid"]} if row.resolved else {}
         rows.append(
             replace(
                 row,
+                resolved=resolved,
                 id=one.cell.id,
                 axes=dict(one.cell.axes),
                 evidence=one.evidence,
                 environment=dict.fromkeys(ENVIRONMENT, "") if one.cell.unsupported else environment,
-                repro=f"runner repro {one.cell.id}",
+                repro="" if one.cell.unsupported else f"runner repro {one.cell.id}",
             )
         )
     return tuple(rows)
@@ -134,17 +153,34 @@ def run(
     tier: str | None = None,
     text: str = MATRIX,
     change: Change = lambda row: row,
+    candidates_: Sequence[Candidate] = (),
 ) -> Path:
-    """A run directory under `folder`, with rows changed by `change`."""
+    """A run directory under `folder`, with rows changed by `change`; a row that it skips is planned so."""
     path = folder / name
     path.mkdir(parents=True)
     file = path / "matrix.yaml"
     file.write_text(text)
-    asked = planned(file, *filters, tier=tier, devices=devices)
-    (path / "plan.json").write_text(plan.to_json(plan.Plan(asked)))
+    asked = planned(file, *filters, tier=tier, devices=devices, candidates_=candidates_)
+    if candidates_:
+        (path / candidates.FILE).write_bytes(candidates.to_json(tuple(candidates_)))
     rows = tuple(change(row) for row in as_expected(file, asked))
+    asked = tuple(
+        replace(one, skipped=row.reason if row.state is State.SKIPPED else "")
+        for one, row in zip(asked, rows, strict=True)
+    )
+    (path / "plan.json").write_text(plan.to_json(plan.Plan(asked)))
     (path / results.NAME).write_text(results.to_json(rows))
     return path
+
+
+def ended(row: CellResult, state: State, said: str = "it was so") -> CellResult:
+    """The row as if it had ended so: by what its one case says, or by what befell its process."""
+    row = replace(row, state=state, verdict=naked(state), overflow=(), known="", reason=said, cases=())
+    if state in facts.BEFALLS | {State.SKIPPED}:
+        return row
+    cause = Cause(exception="ValueError", words=said, file="vllm/x.py", line=7, function="build")
+    broken = state in {State.FAIL, State.REFUSED}
+    return replace(row, cases=(CaseResult(name=VIRTUAL, state=state, message=said, cause=cause if broken else None),))
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -192,12 +228,11 @@ def hostile_bundle(folder: Path) -> Path:
     def change(row: CellResult) -> CellResult:
         if row.state is State.UNSUPPORTED:
             return row
-        fields = dict.fromkeys(row.environment, HOSTILE)
-        kept = {"recipe_digest": "aa11", "cases_digest": "cc11"}
-        state = State.FAIL if row.id.endswith("k3-c64-small") else row.state
-        return replace(
-            row, state=state, cases=(), overflow=(), reason=HOSTILE, repro=HOSTILE, environment=fields | kept
-        )
+        fields = dict.fromkeys(("machine", "flashinfer"), HOSTILE)
+        fields |= dict.fromkeys(("gpu", "driver"), HOSTILE) if row.evidence is Evidence.DEVICE else {}
+        broken = row.id.endswith("k3-c64-small") or row.state is State.OVERFLOW
+        row = ended(row, State.FAIL, HOSTILE) if broken else row
+        return replace(row, resolved={HOSTILE: HOSTILE}, environment={**row.environment, **fields})
 
     quoted = json.dumps(HOSTILE.replace("\x1b", ""))
     policy = POLICY.replace("a test ships", quoted).replace("Blackwell", quoted).replace("it is Python", quoted)

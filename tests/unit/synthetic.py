@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from runner.model import Batch, CaseResult, CellResult, Evidence, How, Overflow, State, Verdict
+from runner.model import Batch, CaseResult, Cause, CellResult, Evidence, How, Overflow, State, Verdict
 
 AXES = {
     "vllm": ("0.32.0",),
@@ -72,10 +72,21 @@ def overflow(
     )
 
 
-def overflowed(name: str = INDPTR, *found: Overflow, message: str = RAISED) -> CaseResult:
-    return CaseResult(
-        name=name, state=State.OVERFLOW, message=message, duration_s=0.01, overflow=found or (overflow(),)
-    )
+def overflowed(name: str = INDPTR, *found: Overflow, message: str = RAISED, cause: Cause | None = None) -> CaseResult:
+    shown = found or (overflow(),)
+    return CaseResult(name=name, state=State.OVERFLOW, message=message, duration_s=0.01, overflow=shown, cause=cause)
+
+
+def cause(words: str = "no room for 5 rows", line: int = 812, **fields) -> Cause:
+    """An assertion in FlashInfer's builder."""
+    given = {"exception": "AssertionError", "file": "vllm/v1/attention/backends/flashinfer.py", "function": "build"}
+    return Cause(**{**given, "words": words, "line": line, **fields})
+
+
+def failed(name: str = VIRTUAL, state: State = State.FAIL, **fields) -> CaseResult:
+    """A case that vLLM's assertion ended."""
+    found = cause(**fields)
+    return CaseResult(name=name, state=state, message=f"{found.exception}: {found.words}", cause=found)
 
 
 def results(axes: dict | None = None) -> Iterator[CellResult]:

@@ -10,7 +10,7 @@ import pytest
 from runner import candidates, cli, matrix, select, session
 from runner.errors import UsageError
 from runner.matrix import Matrix
-from runner.model import CandidateKind
+from runner.model import Candidate, CandidateKind
 
 PATCH = "--- a/vllm/a.py\n+++ b/vllm/a.py\n@@ -1 +1 @@\n-one\n+1\n"
 TWO_RELEASES = (
@@ -197,3 +197,30 @@ def test_a_killed_run_is_judged_with_its_candidates(chart: Matrix, capsys: pytes
     output = capsys.readouterr().out
     assert '"verdict":"fail"' in output
     assert "runner repro --candidate fix=run/candidates/fix.patch@0.32.0 fix-flashinfer-sm90" in output
+
+
+SITE = "/work/.runner/envs/vllm-fix-aa.01234567/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [(CandidateKind.PATCH, "vllm/v1/a.py"), (CandidateKind.CHECKOUT, "trees/mine/vllm/v1/a.py")]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '  File "{}/vllm/v1/a.py", line 3, in b',
+        '  File "/my files/env{}/vllm/v1/a.py", line 3, in b',
+        "cannot import name 'c' from 'vllm.v1' ({}/vllm/v1/a.py)",
+        "ValueError: c ({}/vllm/v1/a.py:3)",
+        "{}/vllm/v1/a.py:3: in b",
+    ],
+)
+def test_a_file_of_the_environment_is_called_what_its_author_calls_it(
+    kind: CandidateKind, named: str, text: str
+) -> None:
+    one = Candidate(name="fix", kind=kind, path="trees/mine", over="0.32.0", digest="0123456789abcdef")
+    said = candidates.as_of_author(text.format(SITE), candidates.recorded(str(one)))
+    assert said == text.replace("/my files/env", "").format("").replace("/vllm/v1/a.py", named)
+    other = 'File "/envs/base/lib/python3.11/site-packages/torch/a.py" and https://a.b/vllm/c'
+    assert candidates.as_of_author(other, candidates.recorded(str(one))) == other
+    assert candidates.as_of_author(text.format(SITE), candidates.recorded("")) == text.format(SITE), "a release's"

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from runner import results
+from runner import results, rundir
 from runner.ci import asking, gate, gather, jobs
 from runner.ci.jobs import Asked, Side
 from runner.errors import NothingSelected, UsageError
 from runner.model import Evidence, State, Verdict
+from runner.options import RunOptions
 from tests.unit.synthetic import cell
 
 TIER = "quick"
@@ -118,9 +119,19 @@ def world(small, tmp_path: Path):
     return plan, runs
 
 
-def put(place: Path, rows) -> None:
+def put(place: Path, rows, *, attempt: int | None = None, workflow: int = 77) -> None:
+    """A run directory that says of itself what its name says, unless it says something else."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "results.json").write_text(results.to_json(rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_RUN_ID", str(workflow))
+        patch.setenv("GITHUB_RUN_ATTEMPT", place.name.rpartition("-")[2] if attempt is None else str(attempt))
+        rundir.keep(rundir.RunDirectory(place.name, place), RunOptions(matrix=Path("matrix.yaml")))
+
+
+def asked_by(monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
+    monkeypatch.setenv("GITHUB_RUN_ID", "77")
+    monkeypatch.setenv("GITHUB_RUN_ATTEMPT", str(attempt))
 
 
 def changed(place: Path, number: int, **fields) -> None:
@@ -173,6 +184,55 @@ def test_the_newest_attempt_counts(world) -> None:
     found = gather.gather(plan, runs, results.read)
     assert gate.code(found, {}) == 0
     assert found.came[1].attempt == 10
+
+
+def passed_all(runs: Path):
+    return [replace(row, state=State.PASS, verdict=Verdict.PASS) for row in results.read(runs / "run-hosted-1")]
+
+
+def test_an_attempt_is_what_the_run_says_and_not_what_its_name_says(world, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second attempt failed; an older run under a newer name does not take its place."""
+    plan, runs = world
+    asked_by(monkeypatch, 2)
+    good = passed_all(runs)
+    (runs / "run-hosted-1").rename(runs / "run-hosted-9")
+    put(runs / "run-hosted-9", good, attempt=1)
+    put(runs / "run-hosted-2", good)
+    changed(runs / "run-hosted-2", 0, state=State.FAIL, verdict=Verdict.FAIL)
+    found = gather.gather(plan, runs, results.read)
+    assert found.came[1].attempt == 2
+    assert found.rows[Side.HOSTED][0].state is State.FAIL
+    assert found.came[1].troubles == ("run-hosted-9 is of attempt 1, whatever its name says",)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"attempt": 3}, "run-hosted-3 says that it is of attempt 3, and this is 2: it does not count"),
+        ({"attempt": 0}, "run-hosted-3 says that it is of attempt 0, and this is 2: it does not count"),
+        ({"attempt": 2, "workflow": 5}, "run-hosted-3 is of workflow run 5, and this is 77: it does not count"),
+        ({"attempt": 1}, "run-hosted-1 and run-hosted-3 say that they are of one attempt: none counts"),
+    ],
+)
+def test_what_cannot_be_an_attempt_at_this_workflow_run_does_not_count(
+    world, monkeypatch: pytest.MonkeyPatch, said: dict[str, int], words: str
+) -> None:
+    plan, runs = world
+    asked_by(monkeypatch, 2)
+    put(runs / "run-hosted-3", passed_all(runs), **said)
+    changed(runs / "run-hosted-1", 0, state=State.FAIL, verdict=Verdict.FAIL)
+    found = gather.gather(plan, runs, results.read)
+    assert words in found.came[1].troubles
+    assert gate.code(found, {}) in {1, 3, 4}
+    assert found.rows[Side.HOSTED][0].state in {State.FAIL, State.NOT_RUN}
+
+
+def test_a_run_without_a_record_of_its_attempt_does_not_count(world) -> None:
+    plan, runs = world
+    (runs / "run-hosted-1" / "run.json").unlink()
+    found = gather.gather(plan, runs, results.read)
+    assert "run-hosted-1: has no run.json" in found.came[1].troubles[0]
+    assert states(found, Side.HOSTED) == {State.NOT_RUN}
 
 
 def test_a_hosted_job_that_claims_a_device_is_not_believed(world) -> None:

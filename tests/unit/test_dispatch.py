@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from runner import dispatch
-from runner.engines.base import CannotStart, EngineGone, NotNow
+from runner import dispatch, outcome
+from runner.engines.base import CannotStart, EngineGone, NotNow, WorkerLost
 from runner.engines.fake import READY, Exit, FakeEngine, Silence, Step, passes
 from runner.errors import MachineError
 from runner.logs import LogStore
@@ -232,6 +232,39 @@ def test_a_cell_that_loses_two_workers_is_infra_and_the_rest_is_whole(bench: Ben
     assert len(bench.engine.workers) == 3
 
 
+OPEN = Ready(environment=Versions(), import_s=0.0, guarded=False)
+"""Of a worker that a cell can end."""
+
+
+@pytest.mark.parametrize(
+    ("losses", "reason"),
+    [
+        ([Exit("killed by SIGKILL"), Exit("killed by SIGKILL")], "killed by SIGKILL"),
+        ([Exit("killed by SIGKILL"), ProtocolError("nonsense")], "killed by SIGKILL; then it sent nonsense"),
+    ],
+)
+def test_a_cell_that_can_end_its_workers_and_loses_two_has_crashed(
+    bench: Bench, losses: list[Step], reason: str
+) -> None:
+    bench.engine.openings = [[OPEN]] * 3
+    bench.engine.__post_init__()
+    left = iter(losses)
+    bench.engine.play = lambda cell, t: [next(left)] if cell == "a" else passes(cell, t)
+    outcomes = bench.run(order("a", "b"))
+    assert (outcomes["a"].death, outcomes["a"].infra) == (Death(worker=reason), "")
+    assert outcome.of(outcomes["a"]) == (State.CRASH, f"its worker died 2 times while this cell ran: {reason}")
+    assert not outcomes["b"].death
+
+
+def test_a_device_that_breaks_is_the_machines_also_where_a_cell_can_end_its_worker(bench: Bench) -> None:
+    bench.engine.openings = [[OPEN]] * 2
+    bench.engine.__post_init__()
+    bench.engine.play = lambda cell, t: [WorkerLost("the GPU is off the bus")]
+    found = bench.run(order("a"))["a"]
+    assert found.infra.startswith("lost 2 workers during this cell")
+    assert found.death is None
+
+
 def test_a_worker_that_does_not_keep_the_time_is_killed_and_the_cell_timed_out(bench: Bench) -> None:
     bench.engine.play = lambda cell, t: [] if cell == "a" else passes(cell, t)
     outcomes = bench.run(order("a", "b"))
@@ -268,6 +301,24 @@ def test_an_order_that_no_worker_can_serve_is_infra_and_others_are_whole(
     assert outcomes["a"].attempts == 0
     assert not outcomes["d"].infra
     assert len(bench.seen(WorkerStarting)) == 2
+
+
+def test_a_candidate_that_cannot_be_imported_is_the_products_and_its_release_is_none_the_worse(bench: Bench) -> None:
+    bench.engine = FakeEngine(openings=[[Broken(reason="ImportError: no c in vllm/a.py")]])
+    words = "patch fix.patch 0123456789abcdef over 0.32.0"
+    facts = {"candidate": words}
+    outcomes = bench.run(
+        order("a", "b", environment="fix"), order("c"), facts_of=lambda one: facts if one.environment == "fix" else {}
+    )
+    for name in "ab":
+        (case,) = outcomes[name].cases
+        assert (case.name, case.state, outcomes[name].infra) == ("import", State.FAIL, "")
+        assert case.message.startswith(
+            "the cases cannot be imported in environment fix: ImportError: no c in vllm/a.py"
+        )
+        assert case.message.endswith(f"It is {words}, and that release can be imported.")
+        assert outcomes[name].environment["candidate"] == words
+    assert not outcomes["c"].cases or outcomes["c"].cases[0].state is not State.FAIL
 
 
 def test_a_worker_lost_before_it_is_ready_is_replaced_once(bench: Bench) -> None:

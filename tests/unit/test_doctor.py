@@ -50,7 +50,16 @@ def test_json_says_the_same_to_programs(capsys: pytest.CaptureFixture[str]) -> N
     assert doctor.run(json=True) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {"what": "Docker", "grade": "absent", "found": "is not installed", "advice": "install it"} in rows
-    assert [row["what"] for row in rows] == ["Python", "Docker", "GPU", "Environments", "Disk", "Memory", "Cores"]
+    assert [row["what"] for row in rows] == [
+        "Python",
+        "Docker",
+        "Walls",
+        "GPU",
+        "Environments",
+        "Disk",
+        "Memory",
+        "Cores",
+    ]
 
 
 def test_what_is_there_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +70,42 @@ def test_what_is_there_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["Docker"] == ("ok", "a daemon answers, version 28.2.2", "")
     assert found["GPU 0"] == ("ok", "NVIDIA H200, sm90, 143771 MiB, driver 580.95.05, GPU-7", "")
     assert found["Environments"] == ("ok", "local .runner/envs/a (3.6 GB)", "")
+
+
+@pytest.mark.parametrize(
+    ("uid", "version", "docker", "grade", "found"),
+    [
+        (
+            0,
+            7,
+            False,
+            "absent",
+            "reaches every file of this machine, as root, the network, and no other process (Landlock",
+        ),
+        (0, 7, True, "ok", "reaches every file of this machine, as root, the network, and no other process (Landlock"),
+        (
+            1000,
+            7,
+            False,
+            "ok",
+            "reaches the files of this user, the network, and no other process (Landlock, version 7)",
+        ),
+        (1000, 4, False, "absent", "and no other process but by signals (Landlock, version 4)"),
+        (1000, 0, False, "absent", "and other processes too (this kernel has no Landlock)"),
+    ],
+)
+def test_what_a_cell_reaches_without_a_container_is_said(
+    monkeypatch: pytest.MonkeyPatch, uid: int, version: int, docker: bool, grade: str, found: str
+) -> None:
+    monkeypatch.setattr("os.getuid", lambda: uid)
+    monkeypatch.setattr(doctor, "landlock", lambda: version)
+    if docker:
+        monkeypatch.setattr(daemon, "examine", lambda: Daemon(version="28.2.2"))
+    said = findings()["Walls"]
+    assert said[0] == grade
+    assert found in said[1]
+    assert ("in containers" in said[2]) == (grade == "absent")
+    assert ("a user that owns nothing" in said[2]) == (uid == 0 and not docker)
 
 
 def test_a_broken_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

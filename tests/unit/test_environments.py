@@ -23,7 +23,7 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-from runner import candidates, matrix
+from runner import candidates, checkouts, matrix
 from runner.environments import base_image, daemon, image, inventory, locks, recipe, steps, venv
 from runner.environments.recipe import Edited, Recipe
 from runner.errors import EnvironmentBroken, MachineError, UsageError
@@ -160,6 +160,35 @@ def test_an_environment_is_built_once_then_reused_and_built_again_when_it_is_bro
     assert folders(root) == [again.python.parents[1].name], "the broken one is gone"
 
 
+def test_an_environment_whose_stamp_has_no_vllm_is_built_again(tiny: Recipe, root: Path) -> None:
+    built = venv.ensure_local(tiny, root=root, say=lambda _: None)
+    stamp = built.place / venv.STAMP
+    as_built = json.loads(stamp.read_text())
+    changes: list[dict[str, Any]] = [
+        {"versions": None},
+        {"versions": {"vllm": None}},
+        {"over": "../elsewhere"},
+        {"over": built.place.name},
+        {"release": "", "versions": {}},
+        {"versions": {"torch": "2.13.0"}},
+    ]
+    for change in changes:
+        assert venv.whole(built.place) == built
+        stamp.write_text(json.dumps(as_built | change))
+        assert venv.whole(built.place) is None, change
+        stamp.write_text(json.dumps(as_built))
+    stamp.write_text(json.dumps(as_built | changes[-1]))
+    again = venv.ensure_local(tiny, root=root, say=lambda _: None)
+    assert again.python != built.python
+    assert again.versions["vllm"] == "1.0"
+
+
+def test_an_environment_that_names_no_vllm_when_it_is_checked_is_never_seen(tiny: Recipe, root: Path) -> None:
+    tiny.check.write_text("print('{}')\n")
+    with pytest.raises(EnvironmentBroken):
+        venv.ensure_local(tiny, root=root, say=lambda _: None)
+
+
 def run_python(environment: venv.LocalEnvironment, code: str) -> str:
     command = [environment.python, "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -201,7 +230,7 @@ def test_a_release_that_is_another_one_than_it_says_is_never_seen(tiny: Recipe, 
 def patched(tiny: Recipe, tmp_path: Path) -> Edited:
     path = tmp_path / "fix.patch"
     path.write_text(PATCH)
-    digest = candidates.digest_of([("", PATCH.encode())])
+    digest = candidates.file_digest(PATCH.encode())
     made = Candidate(name="fix", kind=CandidateKind.PATCH, path=str(path), over="1.0", digest=digest)
     return Edited(candidate=made, over=tiny)
 
@@ -229,7 +258,7 @@ def test_a_patch_is_laid_over_its_release_and_leaves_that_alone(patched: Edited,
 def test_a_patch_for_another_release_says_which_hunk_does_not_apply(patched: Edited, root: Path) -> None:
     text = PATCH.replace("-rows = 4", "-rows = 5")
     Path(patched.candidate.path).write_text(text)
-    other = replace(patched, candidate=replace(patched.candidate, digest=candidates.digest_of([("", text.encode())])))
+    other = replace(patched, candidate=replace(patched.candidate, digest=candidates.file_digest(text.encode())))
     with pytest.raises(UsageError) as caught:
         venv.ensure_local(other, root=root, say=lambda _: None)
     assert str(caught.value).startswith(
@@ -245,25 +274,99 @@ def test_a_candidate_that_changes_under_a_run_is_noticed(patched: Edited, root: 
         venv.ensure_local(patched, root=root, say=lambda _: None)
 
 
-def test_a_checkout_is_laid_over_its_release(tiny: Recipe, root: Path, tmp_path: Path) -> None:
-    package = tmp_path / "checkout/vllm"
-    (package / "__pycache__").mkdir(parents=True)
-    (package / "__init__.py").write_text("__version__ = '1.0'\nmine = True\n")
-    (package / "added.py").write_text("value = 1\n")
-    (package / "_version.py").write_text("__version__ = 'of another time'\n")
-    (package / "_C.abi3.so").write_bytes(b"built for something else")
-    digest = candidates.digest_of(
-        (name, path.read_bytes()) for name, path in candidates.checkout_files(tmp_path / "checkout").items()
-    )
-    made = Candidate(
-        name="mine", kind=CandidateKind.CHECKOUT, path=str(tmp_path / "checkout"), over="1.0", digest=digest
-    )
-    found = venv.ensure_local(Edited(candidate=made, over=tiny), root=root, say=lambda _: None)
-    code = (
-        "import vllm, vllm.added, vllm.sizes, os; print(vllm.mine, sorted(os.listdir(os.path.dirname(vllm.__file__))))"
-    )
-    files = "['__init__.py', '__pycache__', 'added.py', 'old.py', 'sizes.py']"
-    assert run_python(found, code) == f"True {files}"
+def checkout(tmp_path: Path, tiny: Recipe, files: dict[str, str]) -> Edited:
+    """A candidate of a folder with these files, over the tiny release."""
+    folder = tmp_path / "checkout"
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    found = candidates.digest_of((name, path.read_bytes()) for name, path in checkouts.files(folder).items())
+    made = Candidate(name="mine", kind=CandidateKind.CHECKOUT, path=str(folder), over="1.0", digest=found)
+    return Edited(candidate=made, over=tiny)
+
+
+LISTED = (
+    "import vllm, os; top = os.path.dirname(vllm.__file__); "
+    "print(*sorted(os.path.relpath(os.path.join(at, name), top) for at, _, names in os.walk(top) for name in names "
+    "if '__pycache__' not in at))"
+)
+
+
+def with_a_package(tiny: Recipe) -> None:
+    """The tiny release with a package, a compiled file, a generated one and its version."""
+    files = {
+        "vllm/__init__.py": "__version__ = '1.0'\n", "vllm/sizes.py": SIZES, "vllm/old.py": "",
+        "vllm/cache/__init__.py": "kind = 'package'\n", "vllm/cache/lru.py": "", "vllm/data.json": "{}",
+        "vllm/_C.abi3.so": "compiled", "vllm/_version.py": "__version__ = '1.0'\n",
+        "vllm/grpc/a_pb2.py": "", "vllm/vllm_flash_attn/__init__.py": "", "vllm/vllm_flash_attn/rotary.py": "",
+    }  # fmt: skip
+    write_wheel(tiny.lock.parent / "wheels", "vllm", "1.0", files)
+
+
+def test_a_checkout_is_the_package_and_takes_only_what_is_built_from_the_wheel(
+    tiny: Recipe, root: Path, tmp_path: Path
+) -> None:
+    with_a_package(tiny)
+    files = {
+        "vllm/__init__.py": "__version__ = '1.0'\nmine = True\n",
+        "vllm/added.py": "value = 1\n",
+        "vllm/cache.py": "kind = 'module'\n",
+        "vllm/sizes.py": SIZES,
+        "vllm/__pycache__/added.cpython-311.pyc": "left by Python",
+        "vllm/_version.py": "__version__ = 'of another time'\n",
+        "vllm/_C.abi3.so": "built for something else",
+        "tests/test_a.py": "",
+    }
+    said: list[str] = []
+    found = venv.ensure_local(checkout(tmp_path, tiny, files), root=root, say=said.append)
+    assert run_python(found, LISTED).split() == [
+        "_C.abi3.so", "__init__.py", "_version.py", "added.py", "cache.py", "grpc/a_pb2.py", "sizes.py",
+        "vllm_flash_attn/__init__.py", "vllm_flash_attn/rotary.py",
+    ]  # fmt: skip
+    code = "import vllm, vllm.cache, vllm._version as v, importlib.util as u; print(vllm.mine, vllm.cache.kind, "
+    assert run_python(found, code + "v.__version__, u.find_spec('vllm.old'))") == "True module 1.0 None"
+    assert any("files that differ from vllm 1.0: 3, that are gone: 4" in line for line in said)
+    site = f"lib/python{THIS}/site-packages/vllm"
+    assert (found.place / site / "_C.abi3.so").read_text() == "compiled"
+    release = root / found.over / site
+    assert (found.place / site / "sizes.py").stat().st_ino == (release / "sizes.py").stat().st_ino
+    assert (release / "cache/lru.py").exists(), "the release is as it was"
+
+
+def test_what_git_does_not_keep_is_what_the_checkout_says(tiny: Recipe, root: Path, tmp_path: Path) -> None:
+    """A file that git keeps, and that the checkout lacks, was removed, though earlier vLLMs generated it."""
+    with_a_package(tiny)
+    ignored = "vllm/vllm_flash_attn/*\n!vllm/vllm_flash_attn/__init__.py\n"
+    files = {".gitignore": ignored, "vllm/__init__.py": "__version__ = '1.0'\n"}
+    found = venv.ensure_local(checkout(tmp_path, tiny, files), root=root, say=lambda _: None)
+    assert run_python(found, LISTED).split() == [
+        "_C.abi3.so", "__init__.py", "_version.py", "vllm_flash_attn/rotary.py",
+    ]  # fmt: skip
+
+
+def test_a_candidate_is_not_imported_before_its_worker_does_and_finds_bytecode(
+    patched: Edited, root: Path, tmp_path: Path
+) -> None:
+    """Its release was checked; a check of the candidate would be a second import, and would hide whose fault it is."""
+    told = tmp_path / "checked"
+    patched.over.check.write_text(f"{CHECK}open({str(told)!r}, 'a').write(vllm.__file__)\n")
+    found = venv.ensure_local(patched, root=root, say=lambda _: None)
+    release = venv.whole(root / found.over)
+    assert release
+    assert told.read_text() == f"{release.place.resolve()}/lib/python{THIS}/site-packages/vllm/__init__.py"
+    cache = f"lib/python{THIS}/site-packages/vllm/__pycache__"
+    tag = sys.implementation.cache_tag
+    names = {path.name for path in (found.place / cache).iterdir()}
+    assert names == {f"__init__.{tag}.pyc", f"sizes.{tag}.pyc"}, "of what is the same, and of what is written"
+    same = [(one.place / cache / f"__init__.{tag}.pyc").stat().st_ino for one in (found, release)]
+    assert same[0] == same[1]
+
+
+def test_a_candidate_that_cannot_be_compiled_is_for_the_cells_to_find(tiny: Recipe, root: Path, tmp_path: Path) -> None:
+    made = checkout(tmp_path, tiny, {"vllm/__init__.py": "def (:\n"})
+    found = venv.ensure_local(made, root=root, say=lambda _: None)
+    done = subprocess.run([found.python, "-c", "import vllm"], capture_output=True, text=True, check=False)
+    assert "SyntaxError" in done.stderr
 
 
 def test_a_wheel_takes_the_place_of_the_release(tiny: Recipe, root: Path, tmp_path: Path) -> None:
@@ -308,14 +411,49 @@ def test_the_image_of_a_patch_adds_what_it_changes(
     found = image.ensure_image(daemon_, patched, root=tmp_path / "images", say=lambda _: None)
     _, release, own = daemon_.api.builds
     assert own["buildargs"]["BASE_IMAGE"] == release["tag"]
-    assert (own["buildargs"]["EXPECTED"], own["labels"]) == ("1.0", {image.RELEASE: "fix"})
+    assert ("EXPECTED" in own["buildargs"], own["labels"]) == (False, {image.RELEASE: "fix"}), "nothing is imported"
     assert found == image.Image(id="sha256:3", tag=own["tag"], release="fix")
     assert created == removed == [release["tag"]], "what was made to read from is gone"
     assert own["files"].keys() == {
-        "Dockerfile", "check.py", "gone.txt", f"files/{site}/vllm/sizes.py", f"files/{site}/vllm/new/name.py",
+        "Dockerfile", "gone.txt", "written.txt", f"files/{site}/vllm/sizes.py", f"files/{site}/vllm/new/name.py",
     }  # fmt: skip
+    assert own["files"]["written.txt"] == f"/opt/vllm/{site}/vllm/sizes.py\n/opt/vllm/{site}/vllm/new/name.py\n"
     assert own["files"][f"files/{site}/vllm/sizes.py"] == SIZES.replace("rows = 4", "rows = 8")
     assert own["files"]["gone.txt"] == f"{site}/vllm/old.py\n"
+
+
+def test_the_image_of_a_checkout_has_what_differs_and_not_what_the_checkout_lacks(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image says in one go which files it has."""
+    monkeypatch.setattr(image, "NEEDED_BYTES", 0)
+    monkeypatch.setattr(image, "NEEDED_BYTES_OVER", 0)
+    monkeypatch.setattr(image, "_download", download)
+    daemon_ = client(present={MADE_HERE: "sha256:base"})
+    daemon_.api = FakeBuilds(daemon_.images)
+    daemon_.images.prune = lambda filters: {}
+    release = tmp_path / "release"
+    files = {
+        "vllm/__init__.py": "", "vllm/sizes.py": SIZES, "vllm/cache/__init__.py": "", "vllm/_C.abi3.so": "compiled",
+    }  # fmt: skip
+    for name, text in files.items():
+        (release / name).parent.mkdir(parents=True, exist_ok=True)
+        (release / name).write_text(text)
+
+    def run(name: str, command: list[str], *, entrypoint: list[str], working_dir: str, **options: Any) -> bytes:
+        assert working_dir == f"/opt/vllm/lib/python{THIS}/site-packages"
+        assert options == {"network_disabled": True, "remove": True}
+        return subprocess.run([*entrypoint, *command], cwd=release, check=True, capture_output=True).stdout
+
+    made = SimpleNamespace(remove=lambda: None)
+    daemon_.containers = SimpleNamespace(create=lambda name: made, run=run)
+    mine = checkout(tmp_path, tiny, {"vllm/__init__.py": "mine = 1\n", "vllm/cache.py": "", "vllm/sizes.py": SIZES})
+    image.ensure_image(daemon_, mine, root=tmp_path / "images", say=lambda _: None)
+    own, site = daemon_.api.builds[-1]["files"], f"lib/python{THIS}/site-packages"
+    assert own.keys() == {
+        "Dockerfile", "gone.txt", "written.txt", f"files/{site}/vllm/__init__.py", f"files/{site}/vllm/cache.py",
+    }  # fmt: skip
+    assert own["gone.txt"] == f"{site}/vllm/cache/__init__.py\n"
 
 
 def test_what_releases_share_can_be_built_again_under_them(tiny: Recipe, root: Path) -> None:
@@ -336,7 +474,7 @@ def test_cleaning_keeps_what_something_in_use_is_laid_over(tmp_path: Path) -> No
         (folder / "lib").mkdir(parents=True)
         (folder / "bin").mkdir()
         (folder / "bin/python").symlink_to(sys.executable)
-        stamp = {"digest": "aa", "release": "", "versions": {}, "over": over, "extent": [0, 0]}
+        stamp = {"digest": "aa", "release": "", "versions": {"vllm": "1.0"}, "over": over, "extent": [0, 0]}
         (folder / venv.STAMP).write_text(json.dumps(stamp))
         (tmp_path / name).symlink_to(folder.name)
         return folder
@@ -611,6 +749,29 @@ def test_a_dockerfile_takes_its_base_from_outside_and_ends_as_nobody(project: Pa
     assert found[-1][-1] == "USER 65534:65534"
     known = {"ARG", "FROM", "RUN", "ENV", "LABEL", "COPY", "USER", "ENTRYPOINT"}
     assert {line.split()[0] for stage in found for line in stage} <= known
+
+
+def test_the_steps_of_a_candidates_image_leave_what_the_candidate_has(project: Path, tmp_path: Path) -> None:
+    """The commands themselves, in folders of this machine."""
+    site = f"lib/python{THIS}/site-packages"
+    has = {
+        f"opt/{site}/vllm/cache/__init__.py": "", f"opt/{site}/vllm/a.py": "a = 1\n", f"opt/{site}/vllm/gone.py": "",
+        f"context/files/{site}/vllm/cache.py": "b = 1\n", f"context/files/{site}/vllm/broken.py": "def (:\n",
+        "context/gone.txt": f"{site}/vllm/cache/__init__.py\n{site}/vllm/gone.py\n",
+        "context/written.txt": f"{tmp_path}/opt/{site}/vllm/broken.py\n{tmp_path}/opt/{site}/vllm/cache.py\n",
+    }  # fmt: skip
+    for name, text in has.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    lines = stages(project / "containers/candidate.Dockerfile")[1]
+    (run,) = [line.removeprefix("RUN ") for line in lines if line.startswith("RUN ")]
+    run = run.replace("/opt/vllm", f"{tmp_path}/opt").replace("/context", f"{tmp_path}/context")
+    subprocess.run(["sh", "-c", run], check=True, capture_output=True)
+    package = tmp_path / "opt" / site / "vllm"
+    assert sorted(path.name for path in package.rglob("*")) == ["a.py", "broken.py", "cache.py"]
+    compiled = [path.name for path in (tmp_path / "opt/bytecode").rglob("vllm/*.pyc")]
+    assert [name.partition(".")[0] for name in compiled] == ["cache"]
+    assert not (tmp_path / "context").exists()
 
 
 @pytest.mark.parametrize(("name", "folder"), [("cpu", "/opt/env"), ("overlay", "/opt/vllm")])

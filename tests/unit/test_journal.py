@@ -111,12 +111,31 @@ def test_a_kind_of_a_later_version_is_passed_over(path: Path) -> None:
     assert list(read(path)) == EVENTS
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b"{}", b"[]", b'{"event": "cell_started", "at": ""}', b"\xff"])
-def test_a_wrong_line_in_the_middle_is_an_error_with_its_number(path: Path, line: bytes) -> None:
+WRONG = [b"nonsense", b"{}", b"[]", b'{"event": "cell_started", "at": ""}', b"\xff", b"[" * 5000, b"x\0" * 4096]
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_line_in_the_middle_costs_itself_and_is_told_with_its_number(path: Path, line: bytes) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], line + b"\n", *lines[2:]]))
-    with pytest.raises(MachineError, match=r"events\.jsonl:3: "):
+    told: list[str] = []
+    assert list(read(path, told.append)) == EVENTS
+    (words,) = told
+    assert words.startswith(f"{path}: 1 damaged line, the first is line 3: what they said is lost. `runner resume ")
+
+
+@pytest.mark.parametrize("line", WRONG[:-1])
+def test_a_file_of_wrong_lines_is_no_journal_and_an_error_with_the_number_of_the_first(path: Path, line: bytes) -> None:
+    path.write_bytes(line + b"\n" + line + b"\n")
+    with pytest.raises(MachineError, match=r"events\.jsonl:1: this is no entry of a journal"):
         list(read(path))
+
+
+def test_what_stands_whole_beside_zeros_is_kept(path: Path) -> None:
+    """The end of one line and the whole of the next were hit; of the line behind that, nothing was."""
+    first, second, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first[:-1] + b"\0" * (1 + len(second)) + b"".join(rest))
+    assert list(read(path, lambda _: None)) == [EVENTS[0], *EVENTS[2:]]
 
 
 def test_a_journal_that_is_not_there_is_an_error_with_its_path(tmp_path: Path) -> None:

@@ -222,23 +222,92 @@ def test_trouble_of_the_machine_beside_that_of_the_product_is_not_covered_up() -
 
 def test_prune_takes_a_value_out_of_a_list_and_keeps_how_the_rest_is_said() -> None:
     chart = chart_of(issue({"arch": ["sm90", "sm100"], "backend": ["flashinfer"]}, buffer=("paged_kv_indptr",)))
-    rows = run_of(chart, lambda c: c["arch"] == "sm90" and c["backend"] == "flashinfer")
+    rows = run_of(chart, lambda c: c["arch"] == "sm90" and c["backend"] == "flashinfer", kv_dtype=("auto", "fp8"))
     change = narrowing.prune(rows, chart, today=TODAY)
     ((entry,),) = change.fitted.values()
-    assert where_of(entry) == {"arch": ["sm90"], "backend": ["flashinfer"]}, "also of kv_dtype fp8, which was not run"
-    assert change.notes == ("known issue 1 (https://example.org/1) is over in 24 cells: narrowed",)
+    assert where_of(entry) == {"arch": ["sm90"], "backend": ["flashinfer"]}
+    assert change.notes == (
+        "known issue 1 (https://example.org/1): narrowed\n  48 over: arch=sm100\n  48 still so: arch=sm90",
+    )
+
+
+def test_prune_keeps_what_did_not_run_and_tells_seen_and_unseen() -> None:
+    """A run by default says nothing of an axis that is off by default, nor of a release that it did not take."""
+    chart = chart_of(issue({"arch": ["sm90", "sm100"], "backend": ["flashinfer"]}, buffer=("paged_kv_indptr",)))
+    rows = run_of(chart, lambda c: c["arch"] == "sm90", vllm=("0.32.0",))
+    change = narrowing.prune(rows, chart, today=TODAY)
+    (entries,) = change.fitted.values()
+    assert [where_of(entry) for entry in entries] == [
+        {"vllm": ["0.31.0"], "arch": ["sm90", "sm100"], "backend": ["flashinfer"]},
+        {"arch": ["sm90"], "backend": ["flashinfer"]},
+        {"arch": ["sm90", "sm100"], "backend": ["flashinfer"], "kv_dtype": ["fp8"]},
+    ]
+    (note,) = change.notes
+    assert note.splitlines() == [
+        "known issue 1 (https://example.org/1): narrowed, in 3 entries",
+        "  12 over: vllm=0.32.0 arch=sm100",
+        "  12 still so: vllm=0.32.0 arch=sm90",
+        "  72 not seen, known as before: vllm=0.31.0; kv_dtype=fp8",
+    ]
+
+
+def test_one_passing_cell_of_another_load_takes_nothing_else_out() -> None:
+    """The run of one cell that once made an entry lose an arch for all loads."""
+    text = tables.text_of([issue({"arch": ["sm90", "sm100"]}, buffer=("paged_kv_indptr",))])
+    solo = text.split("  solo:")[1].split("environments:")[0]
+    text = text.replace("load: [solo]", "load: [solo, roomy]").replace(
+        "environments:", f"  roomy:{solo}environments:", 1
+    )
+    chart = tables.read(text)
+    row = cell(axes={axis: values[-1] if axis == "load" else values[0] for axis, values in chart.axes.items()})
+    pruned = carried_out(text, narrowing.prune([row], chart, today=TODAY))
+    for values in tables.product(*chart.axes.values()):
+        of_cell = dict(zip(chart.axes, values, strict=True))
+        known = any(entry.selector.matches(of_cell) for entry in pruned.known)
+        assert known is (of_cell["arch"] != "cpu" and of_cell != row.axes), of_cell
 
 
 def test_prune_keeps_the_releases_that_did_not_run() -> None:
     chart = chart_of(issue({"vllm": ["0.31.0", "0.32.0"], "arch": ["sm90"]}))
-    ((entry,),) = narrowing.prune(run_of(chart, lambda c: False, vllm=("0.32.0",)), chart, today=TODAY).fitted.values()
+    rows = run_of(chart, lambda c: False, vllm=("0.32.0",), kv_dtype=("auto", "fp8"))
+    ((entry,),) = narrowing.prune(rows, chart, today=TODAY).fitted.values()
     assert where_of(entry) == {"vllm": ["0.31.0"], "arch": ["sm90"]}
 
 
-def test_prune_takes_out_an_entry_that_is_over_wherever_it_was_seen() -> None:
+def test_prune_takes_out_an_entry_that_is_over_in_each_of_its_cells() -> None:
     chart = chart_of(issue({"vllm": ["0.32.0"], "arch": ["sm90"]}))
-    change = narrowing.prune(run_of(chart, lambda c: False, vllm=("0.32.0",)), chart, today=TODAY)
+    rows = run_of(chart, lambda c: False, vllm=("0.32.0",), kv_dtype=("auto", "fp8"))
+    change = narrowing.prune(rows, chart, today=TODAY)
     assert (change.fitted, change.added) == ({0: ()}, ())
+    assert change.notes == ("known issue 1 (https://example.org/1): taken out\n  48 over: all that were seen",)
+
+
+def test_a_cell_of_which_a_run_has_two_results_is_over_only_by_both() -> None:
+    chart = chart_of(issue({"vllm": ["0.32.0"], "arch": ["sm90"]}))
+    good, bad = (run_of(chart, lambda c, so=so: so) for so in (False, True))
+    assert not narrowing.prune([*good, *bad], chart, today=TODAY)
+    assert not narrowing.prune([*bad, *good], chart, today=TODAY)
+    two = chart_of(issue({"vllm": ["0.32.0"], "arch": ["sm90"]}, buffer=("paged_kv_indptr", "mask")))
+    whole = CaseResult(name="test_a", state=State.OVERFLOW, overflow=(overflow(), overflow(buffer="mask")))
+    both, one, other = (
+        run_of(two, lambda c: True, case=case)
+        for case in (whole, overflowed("test_a", overflow()), overflowed("test_a", overflow(buffer="mask")))
+    )
+    for rows in ([*both, *one], [*one, *both], [*one, *other]):
+        ((entry,),) = narrowing.prune(rows, two, today=TODAY).fitted.values() or ((two.known[0],),)
+        assert entry.buffer == ("paged_kv_indptr", "mask")
+
+
+def test_what_was_excluded_when_it_ran_and_is_a_cell_now_was_not_seen() -> None:
+    chart = replace(chart_of(issue({"arch": ["sm90", "cpu"]})), rules=())
+    rows = run_of(chart, lambda c: False, kv_dtype=("auto", "fp8"))
+    ((entry,),) = narrowing.prune(rows, chart, today=TODAY).fitted.values()
+    assert where_of(entry) == {"arch": ["cpu"], "backend": ["flashinfer"]}
+    failed = [cell(State.FAIL, axes=row.axes) if row.axes["arch"] == "cpu" else row for row in rows]
+    failed = [row for row in failed if row.axes["backend"] == "flash_attn"] + rows[:0]
+    failed += [row for row in rows if row.state is State.UNSUPPORTED]
+    for added in adding.add(failed, replace(chart, known=()), SAID, today=TODAY).added:
+        assert where_of(added)["backend"] == ["flash_attn"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +317,8 @@ def test_prune_takes_out_an_entry_that_is_over_wherever_it_was_seen() -> None:
 def test_prune_leaves_no_rest_that_a_rule_excludes_or_that_is_behind_the_end(where: dict, until: str | None) -> None:
     text = tables.text_of([issue(where, until=until)])
     chart = tables.read(text)
-    change = narrowing.prune(run_of(chart, lambda c: False, vllm=("0.31.0",), arch=("sm90",)), chart, today=TODAY)
+    rows = run_of(chart, lambda c: False, vllm=(until,) if until else chart.axes["vllm"], kv_dtype=("auto", "fp8"))
+    change = narrowing.prune(rows, chart, today=TODAY)
     assert change.fitted == {0: ()}
     assert carried_out(text, change).known == ()
 
@@ -256,23 +326,36 @@ def test_prune_leaves_no_rest_that_a_rule_excludes_or_that_is_behind_the_end(whe
 def test_prune_takes_a_buffer_that_holds_out_of_an_entry() -> None:
     chart = chart_of(issue({"arch": ["sm90"]}, buffer=("paged_kv_indptr", "mask")))
     case = CaseResult(name="test_a", state=State.OVERFLOW, overflow=(overflow(), overflow(buffer="mask")))
-    rows = run_of(chart, lambda c: c["arch"] == "sm90" and c["spec_k"] > 0, case=case)
-    rows += run_of(chart_of(), lambda c: c["arch"] == "sm90" and c["spec_k"] == 0, spec_k=(0,))
+    every = {"kv_dtype": ("auto", "fp8")}
+    rows = run_of(chart, lambda c: c["arch"] == "sm90" and c["spec_k"] > 0, case=case, **every)
+    rows += run_of(chart_of(), lambda c: c["arch"] == "sm90" and c["spec_k"] == 0, spec_k=(0,), **every)
     rows = list({row.id: row for row in rows}.values())
-    (entries,) = narrowing.prune(rows, chart, today=TODAY).fitted.values()
+    change = narrowing.prune(rows, chart, today=TODAY)
+    (entries,) = change.fitted.values()
     assert {tuple(where_of(e)["spec_k"]): e.buffer for e in entries} == {
         (1, 3): ("paged_kv_indptr", "mask"),
         (0,): ("paged_kv_indptr",),
     }
+    assert "  32 over in a part of its buffers: spec_k=0\n  64 still so: spec_k=1,3" in change.notes[0]
 
 
-@pytest.mark.parametrize(("still", "expected"), [(False, {0: ()}), (True, {})])
-def test_prune_takes_out_what_has_expired_unless_it_is_still_so(still: bool, expected: dict) -> None:
+@pytest.mark.parametrize(
+    ("still", "kv_dtype", "expected", "said"),
+    [
+        (False, ("auto", "fp8"), {0: ()}, ": taken out"),
+        (True, ("auto", "fp8"), {}, "expired on 2026-11-28: 96 still so: it is left there"),
+        (True, ("auto",), {}, "expired on 2026-11-28: 48 still so, 48 not seen: it is left there"),
+    ],
+)
+def test_prune_takes_out_what_has_expired_where_it_is_over_alone(
+    still: bool, kv_dtype: tuple, expected: dict, said: str
+) -> None:
     chart = chart_of(issue({"arch": ["sm90"]}, until=date(2026, 11, 28)))
-    change = narrowing.prune(run_of(chart, lambda c: still and c["arch"] == "sm90"), chart, today=TODAY)
+    rows = run_of(chart, lambda c: still and c["arch"] == "sm90", kv_dtype=kv_dtype)
+    change = narrowing.prune(rows, chart, today=TODAY)
     assert change.fitted == expected
     (note,) = change.notes
-    assert ("it is still so in 48 cells: left there" in note) is still
+    assert said in note
 
 
 def test_prune_does_not_count_a_pass_behind_the_last_release_of_an_entry() -> None:
@@ -286,21 +369,27 @@ def test_a_flaky_entry_is_not_refuted_by_a_pass() -> None:
     assert not narrowing.prune(run_of(chart, lambda c: False), chart, today=TODAY)
 
 
-def test_update_carries_an_issue_into_the_next_release_as_it_is_said() -> None:
+def test_update_carries_an_issue_into_the_next_release_as_it_is_said_where_all_of_it_was_seen() -> None:
     chart = chart_of(issue({"vllm": ["0.31.0"], "arch": ["sm90"]}, buffer=("paged_kv_indptr",)))
-    rows = run_of(chart, lambda c: c["arch"] == "sm90", vllm=("0.32.0",))
+    rows = run_of(chart, lambda c: c["arch"] == "sm90", vllm=("0.32.0",), kv_dtype=("auto", "fp8"))
     change = widening.update(rows, chart, tables.LINKS[0], today=TODAY)
     ((entry,),) = change.fitted.values()
     assert where_of(entry) == {"arch": ["sm90"]}, "of all releases there are"
     assert not change.added
+    change = widening.update(rows[1:], chart, tables.LINKS[0], today=TODAY)
+    assert not change.fitted
+    assert not any(entry.selector.matches(rows[0].axes) for entry in change.added), "which was not seen"
+    assert all(sum(e.selector.matches(row.axes) for e in change.added) for row in rows[1:] if row.state.bad)
 
 
 def test_update_says_exactly_what_is_beyond_one_axis() -> None:
     chart = chart_of(issue({"vllm": ["0.31.0"], "arch": ["sm90"]}, buffer=("paged_kv_indptr",), owner="somebody"))
-    rows = run_of(chart, lambda c: c["arch"] == "sm90" or (c["arch"] == "sm100" and c["spec_k"] == 3), vllm=("0.32.0",))
+    bad = {("sm90", 0), ("sm90", 1), ("sm90", 3), ("sm100", 3)}
+    rows = run_of(chart, lambda c: (c["arch"], c["spec_k"]) in bad, vllm=("0.32.0",))
     change = widening.update(rows, chart, tables.LINKS[0], today=TODAY)
-    (entry,) = change.added
-    assert where_of(entry) == {"vllm": ["0.32.0"], "arch": ["sm100"], "spec_k": [3], "kv_dtype": ["auto"]}
+    (entry, other) = change.added
+    assert where_of(entry) == {"vllm": ["0.32.0"], "arch": ["sm90"], "kv_dtype": ["auto"]}
+    assert where_of(other) == {"vllm": ["0.32.0"], "arch": ["sm100"], "spec_k": [3], "kv_dtype": ["auto"]}
     assert (entry.owner, entry.because, entry.buffer) == ("somebody", "so", ("paged_kv_indptr",))
 
 

@@ -14,7 +14,7 @@ from runner.devices import Device
 from runner.driver_log import DriverLog
 from runner.engines.base import CannotStart
 from runner.engines.docker import by_cdi, devices_of
-from runner.engines.fake import FakeEngine, Step
+from runner.engines.fake import READY, Exit, FakeEngine, Step
 from runner.engines.leased import LeasedEngine
 from runner.engines.local import told
 from runner.leases import Leases
@@ -144,9 +144,11 @@ class Driver:
         return "it fell off the bus" if uuid in self.broken else ""
 
 
-def on_devices(order: Order, driver: Driver, folder: Path, play: Callable[..., list[Step]]) -> list[CellOutcome]:
+def on_devices(
+    order: Order, driver: Driver, folder: Path, play: Callable[..., list[Step]], *, guarded: bool = True
+) -> list[CellOutcome]:
     """The outcomes of an order over two devices, and what became of each worker's cells by the play."""
-    fake = FakeEngine(play=play)
+    fake = FakeEngine(play=play, openings=[[READY.model_copy(update={"guarded": guarded})]] * 4)
     engine = LeasedEngine(
         fake,
         leases(folder, ONE, TWO, trouble=driver.trouble, ailing=driver.trouble, wait_s=5),
@@ -218,6 +220,21 @@ def test_a_failing_case_on_a_device_with_memory_errors_is_the_machines(order: Or
     assert first.cases == ()
     assert first.infra.startswith("lost 2 workers during this cell: NVIDIA H200 GPU-")
     assert "Xid 95: an uncontained memory error" in first.infra
+
+
+def test_a_worker_that_dies_on_a_device_that_breaks_is_the_machines_even_where_a_cell_can_end_it(
+    order: Order, tmp_path: Path
+) -> None:
+    driver = Driver()
+
+    def play(_cell: str, _timeout: float) -> list[Step]:
+        driver.log.hear("GPU-1", 79)
+        driver.log.hear("GPU-2", 79)
+        return [Exit("killed by SIGBUS")]
+
+    first, *_ = on_devices(replace(order, cells=order.cells[:1]), driver, tmp_path, play, guarded=False)
+    assert first.death is None
+    assert "Xid 79" in first.infra
 
 
 def test_the_worker_sees_its_device_and_no_other(order: Order) -> None:

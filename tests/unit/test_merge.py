@@ -411,7 +411,7 @@ def test_two_candidates_of_one_name_are_refused(
     in_small()
     for run, content in (("one", "b"), ("two", "b"), ("three", "c")):
         Path("fix.patch").write_text(PATCH.format(content))
-        assert cli.main(["--out", run, "--no-known", "--filter", "k0,sm90", "--candidate", "fix=fix.patch"]) == 0
+        assert cli.main(["--out", run, "--no-known", "--filter", "k0,sm90", "--candidate", "fix=fix.patch@0.32.0"]) == 0
     assert cli.main(["merge", "out", "one", "two"]) == 0
     assert Path("out/candidates/fix.patch").read_text() == PATCH.format("b")
     rows = json.loads(Path("out/results.json").read_text())
@@ -431,7 +431,7 @@ def test_a_candidate_that_was_changed_is_refused(
     """Its name becomes that of a file."""
     in_small()
     Path("fix.patch").write_text(PATCH.format("b"))
-    assert cli.main(["--out", "one", "--no-known", "--filter", "k0,sm90", "--candidate", "fix=fix.patch"]) == 0
+    assert cli.main(["--out", "one", "--no-known", "--filter", "k0,sm90", "--candidate", "fix=fix.patch@0.32.0"]) == 0
     file = Path("one/candidates.json")
     (one,) = json.loads(file.read_text())
     file.write_text(json.dumps([{**one, field: value}]))

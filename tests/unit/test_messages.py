@@ -96,24 +96,48 @@ def test_a_case_becomes_a_result() -> None:
         line("log", {"cell": "a" * 1000, "text": "x"}),
         line("ready", {"environment": {"vllm": 32}, "import_s": 1}),
         line("ready", {"environment": {"image_digest": "sha256:forged"}, "import_s": 1}),
-        changed(state="fine"),
         changed(name=""),
-        changed(overflow=[{**CASE["overflow"][0], "required": 2**63}]),
-        changed(overflow=[{**CASE["overflow"][0], "required": True}]),
-        changed(overflow=[{**CASE["overflow"][0], "how": "magic"}]),
-        changed(overflow=CASE["overflow"] * 257),
-        changed(overflow=[{**CASE["overflow"][0], "batch": {"query_lens": [1] * 65_537, "seq_lens": []}}]),
-        changed(resolved={"note": ["x" * 1000] * (RESOLVED_LIMIT // 1000 + 1)}),
-        changed(resolved=[]),
+        changed(name=7),
+        changed(cell=None),
+        b'{"case": ' + b"[" * 5000 + b"]" * 5000 + b"}",
         b" " * (LINE_LIMIT + 1),
     ],
-    ids=range(32),
+    ids=range(27),
 )
 def test_anything_else_is_a_protocol_error_in_a_short_sentence(bad: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse(bad)
     assert len(str(caught.value)) < 500
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"state": "fine"}, "state"),
+        ({"duration_s": -1.0}, "duration_s"),
+        ({"duration_s": float("nan")}, "duration_s"),
+        ({"name": "x" * 301}, "name"),
+        ({"path": "/etc/passwd"}, "path"),
+        ({"overflow": [{**CASE["overflow"][0], "required": 2**63}]}, "overflow.0.required"),
+        ({"overflow": [{**CASE["overflow"][0], "required": True}]}, "overflow.0.required"),
+        ({"overflow": [{**CASE["overflow"][0], "how": "magic"}]}, "overflow.0.how"),
+        ({"overflow": CASE["overflow"] * 257}, "overflow"),
+        ({"overflow": [{**CASE["overflow"][0], "batch": {"query_lens": [1] * 65_537, "seq_lens": []}}]}, "overflow.0"),
+        ({"resolved": {"note": ["x" * 1000] * (RESOLVED_LIMIT // 1000 + 1)}}, "resolved"),
+        ({"resolved": []}, "resolved"),
+        ({"resolved": {"x": json.loads("[" * 40 + "]" * 40)}}, "resolved"),
+        ({"resolved": {"x": json.loads("[" * 300 + "]" * 300)}}, "body"),
+    ],
+)
+def test_a_report_that_is_no_result_has_failed_and_says_why(changes: dict[str, Any], where: str) -> None:
+    """Its words are the cell's own: the worker is believed that it was this case of this cell."""
+    case = parse(changed(**changes))
+    assert isinstance(case, Case)
+    assert (case.cell, case.name) == (CASE["cell"], changes.get("name", CASE["name"])[:300])
+    assert (case.state, case.overflow, case.resolved) == (State.FAIL, (), {})
+    assert case.message.startswith(f"what it reported is no result: {where}")
+    assert case.message.isprintable()
 
 
 @given(st.binary(max_size=300))

@@ -77,6 +77,7 @@ def test_a_cell_without_case_and_without_death_is_missing():
         (Death(signal="SIGSEGV"), State.CRASH, "killed by SIGSEGV in case test_1 after 0.2 s"),
         (Death(exit_code=3), State.CRASH, "exit code 3 in case test_1"),
         (Death(out_of_memory=True), State.OOM, "killed for memory in case test_1"),
+        (Death(worker="killed by SIGKILL"), State.CRASH, "its worker died 0 times while this cell ran: killed by SIGK"),
         (Death(timed_out_after_s=60.0), State.TIMEOUT, "killed in case test_1 after 60.0 s"),
         (Death(), State.MISSING, "without a result"),
     ],

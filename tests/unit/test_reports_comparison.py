@@ -155,32 +155,6 @@ def test_runs_of_different_matrices_can_be_shown():
     assert "exit 5" in text
 
 
-def many(state, vllm):
-    """600 cells, each with trouble of its own: nothing can be said together."""
-    made = []
-    for chunk in range(100):
-        for k in KS:
-            name = f"test_{chunk}_{k}_" + "x" * 200
-            case = CaseResult(name=name, state=state, message="")
-            made.append(cell(state, case, axes={"vllm": vllm, "chunk": 64 * (chunk + 1), "spec_k": k}))
-    return made
-
-
-def test_markdown_is_short_enough_for_a_comment_and_says_what_it_left_out():
-    old = [replace(row, axes={**row.axes, "vllm": "0.27.1"}) for row in many(State.PASS, "0.28.0")]
-    text = comparison.markdown(compare(old, many(State.FAIL, "0.28.0")), title="a → b")
-    assert 50_000 < len(text.encode()) < 65_536
-    groups, cut = text.count("\n### "), text.rsplit("…", 1)[1]
-    assert f"and {600 - groups} groups left out" in cut
-    assert f"{600 - groups} cells, of which {600 - groups} got worse" in cut
-
-
-def test_markdown_has_the_worst_first():
-    text = comparison.markdown(compare(OLD, NEW), title="a → b")
-    assert text.index("regressed · ") < text.index("changed, worse · ") < text.index("still · ")
-    assert "- where: `sm120 k>=1`" in text
-
-
 def test_json_adds_up():
     found = json.loads(comparison.to_json(compare(OLD, NEW)))
     assert sum(found["counts"].values()) == 18

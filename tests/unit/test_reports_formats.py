@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from runner.model import CaseResult, How, State, Verdict
 from runner.reports import ctrf, files, junit, prometheus
 from tests.unit import synthetic
-from tests.unit.synthetic import ISSUE, cell, overflow, overflowed
+from tests.unit.synthetic import ISSUE, cell, failed, overflow, overflowed
 
 HERE = Path(__file__).parent / "formats"
 PUBLISHED = os.environ.get("ATTNMATRIX_PUBLISHED_SCHEMAS", "")
@@ -63,6 +63,7 @@ def test_junit_is_valid(schema):
     [
         (Verdict.PASS, "passed"),
         *((v, "failed") for v in (Verdict.OVERFLOW, Verdict.FAIL, Verdict.CRASH, Verdict.XPASS)),
+        (Verdict.UNEXPECTED, "failed"),
         *((v, "failed") for v in (Verdict.INFRA, Verdict.MISSING, Verdict.SUBSTITUTED)),
         *((v, "other") for v in (Verdict.XFAIL, Verdict.FLAKY)),
         *((v, "skipped") for v in (Verdict.REFUSED, Verdict.UNSUPPORTED, Verdict.SKIPPED)),
@@ -96,6 +97,30 @@ def test_ctrf_says_what_a_person_has_to_know():
     assert test["message"].endswith("(emulated)")
     assert test["extra"]["overflow"] == [{"buffer": "mask", "required": 6, "allocated": 2, "how": "silent"}]
     assert test["extra"]["repro"] == row.repro
+
+
+def test_ctrf_says_where_in_vllm_it_was_raised_and_why_a_refusal_is_expected():
+    bad = cell(State.FAIL, failed("test_a"), failed("test_b"))
+    refused = cell(State.REFUSED, axes={"spec_k": 1}, reason="why", expected="vLLM has no such kernel")
+    tests = json.loads(ctrf.render([bad, refused]))["results"]["tests"]
+    assert "raised AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in build" in tests[0]["message"]
+    assert tests[0]["trace"].count("flashinfer.py:812 in build") == 2
+    assert tests[1]["message"] == "why (expected: vLLM has no such kernel) (emulated)"
+    assert tests[1]["extra"]["expected"] == "vLLM has no such kernel"
+
+
+def test_ctrf_and_prometheus_say_what_a_known_issue_hides():
+    row = cell(State.OVERFLOW, overflowed(), overflowed("test_b"), overflowed("test_c"))
+    row = replace(row, verdict=Verdict.XFAIL, known=ISSUE)
+    (test,) = json.loads(ctrf.render([row]))["results"]["tests"]
+    assert "1 of 3 cases; 2 could not judge: test_b, test_c" in test["message"]
+    read = {one.name: one for one in text_string_to_metric_families(prometheus.render([row, cell()], exit_code=0))}
+    assert [sample.value for sample in read["attnmatrix_unjudged_cases"].samples] == [2]
+
+
+def test_prometheus_counts_a_refusal_that_nobody_expects_apart():
+    row = replace(cell(State.REFUSED), verdict=Verdict.UNEXPECTED)
+    assert 'evidence="emulated",verdict="refused!"} 1\n' in prometheus.render([row, cell()], exit_code=1)
 
 
 def test_ctrf_counts_reruns_and_tells_a_flake():

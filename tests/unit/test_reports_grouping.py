@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from runner.model import CaseResult, How, State, Verdict
 from runner.reports import patterns, text
-from runner.reports.grouping import findings, groups
-from tests.unit.synthetic import INDPTR, LENGTHS, MASK, cell, overflow, overflowed, results
+from runner.reports.fields import fields, headline
+from runner.reports.findings import findings
+from runner.reports.grouping import groups
+from tests.unit.synthetic import INDPTR, ISSUE, LENGTHS, MASK, cause, cell, failed, overflow, overflowed, results
 
 SMALL = {"vllm": ("0.32.0",), "backend": ("a", "b"), "spec_k": (0, 1, 2, 3), "chunk": (64, 8192), "load": ("solo",)}
 EVERY = [cell(axes=dict(zip(SMALL, values, strict=True))) for values in product(*SMALL.values())]
@@ -93,12 +95,11 @@ def test_a_run_of_one_cell_has_a_pattern():
     assert patterns.compact(EVERY[:1], patterns.domain(EVERY[:1]), limit=3) == ["every cell of the run"]
 
 
-def test_each_overflow_of_a_cell_is_a_finding_of_its_own():
-    row = cell(State.OVERFLOW, overflowed(INDPTR, overflow(), overflow(buffer="paged_kv_indices")), overflowed(MASK))
-    assert [(f.case, f.overflow.buffer) for f in findings(row)] == [
-        (INDPTR, "paged_kv_indptr"),
-        (INDPTR, "paged_kv_indices"),
-        (MASK, "paged_kv_indptr"),
+def test_each_overflow_of_a_cell_is_a_finding_of_its_own_whichever_cases_end_at_it():
+    row = cell(State.OVERFLOW, overflowed(MASK), overflowed(INDPTR, overflow(), overflow(buffer="paged_kv_indices")))
+    assert [(f.case, f.overflow.buffer, f.also) for f in findings(row)] == [
+        (INDPTR, "paged_kv_indptr", (MASK,)),  # the case that is named after the buffer tells it
+        (INDPTR, "paged_kv_indices", ()),
     ]
 
 
@@ -152,6 +153,156 @@ def test_what_a_dead_process_kept_from_running_is_no_finding():
         CaseResult(name="test_b", state=State.NOT_RUN, message="the cell's process had died before"),
     )
     assert [finding.case for finding in findings(row)] == ["test_a"]
+
+
+def test_what_a_dead_process_kept_from_running_is_listed_under_its_death():
+    rest = [CaseResult(name=f"test_{n}", state=State.NOT_RUN, message="it had died before") for n in range(10)]
+    row = cell(State.CRASH, failed("test_a"), CaseResult(name="test_b", state=State.CRASH, message="SIGSEGV"), *rest)
+    fault, death = findings(row)
+    assert (fault.case, fault.also) == ("test_a", ())
+    assert (death.case, death.also) == ("test_b", tuple(f"test_{n}" for n in range(10)))
+
+
+def test_one_assertion_of_vllm_is_one_group_whichever_case_and_backend_meets_it():
+    """One assertion met by 41 groups on the old product."""
+    rows = [
+        cell(
+            State.FAIL,
+            failed(f"test_{number % 7}", words=f"no room for {number} of [{number}, {number + 1}, {number * 10}] rows"),
+            axes={"backend": ("flashinfer", "flash_attn", "flex_attention")[number % 3], "spec_k": number},
+        )
+        for number in range(41)
+    ]
+    (group,) = groups(rows)
+    assert (len(group.cells), group.backends) == (41, ("flashinfer", "flash_attn", "flex_attention"))
+    assert headline(group) == "fail at flashinfer.py:812 · flashinfer, flash_attn, flex_attention · 41 cells · emulated"
+    raised = "AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in build: no room for 0 of [0, 1, 0] rows"
+    (shown,) = [field for field in fields(group, patterns.domain(rows), brief=False) if field.name == "raised"]
+    assert shown.lines == [raised]
+
+
+def test_one_fault_in_eleven_cases_of_a_cell_is_one_finding_and_the_others_follow_it():
+    row = cell(State.FAIL, *(failed(f"test_{n}", words=f"row {n}") for n in range(11)))
+    (finding,) = findings(row)
+    assert (finding.case, finding.also) == ("test_0", tuple(f"test_{n}" for n in range(1, 11)))
+    (group,) = groups([row])
+    named = {field.name: field.lines for field in fields(group, patterns.domain([row]), brief=False)}
+    assert named["case"] == ["test_0"]
+    assert named["also"] == ["10 cases: " + ", ".join(finding.also[:6]) + ", and 4 more"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"line": 813}, {"words": "no page"}, {"file": "vllm/v1/x.py"}, {"function": "plan"}, {"exception": "KeyError"}],
+)
+def test_another_line_or_other_words_are_another_cause(other):
+    assert len(findings(cell(State.FAIL, failed("test_a"), failed("test_b", **other)))) == 2
+    assert len(groups([cell(State.FAIL, failed()), cell(State.FAIL, failed(**other), axes={"spec_k": 1})])) == 2
+
+
+def test_a_line_that_moves_from_release_to_release_is_one_cause_and_two_lines_of_a_release_are_two():
+    places = {"0.30.0": (700, 790), "0.31.0": (812, 900)}
+    rows = [
+        cell(State.FAIL, failed(line=line), axes={"vllm": vllm, "spec_k": number})
+        for vllm, lines in places.items()
+        for number, line in enumerate(lines)
+    ]
+    first, second = groups(rows)
+    assert {row.axes["spec_k"] for row in first.cells} == {0}
+    assert {row.axes["spec_k"] for row in second.cells} == {1}
+    (shown,) = [field for field in fields(first, patterns.domain(rows), brief=True) if field.name == "raised"]
+    assert shown.lines[1:] == ["in other releases at vllm/v1/attention/backends/flashinfer.py:812"]
+
+
+def test_what_one_line_raised_is_one_group_where_a_buffer_was_seen_and_where_none_was():
+    """The overflow comes first: it says more than the exception."""
+    raised = overflowed(INDPTR, message="m", cause=cause())
+    rows = [
+        cell(State.FAIL, failed("test_a"), axes={"spec_k": 2}),
+        cell(State.OVERFLOW, failed("test_a"), raised),
+        cell(State.OVERFLOW, raised, axes={"spec_k": 1}),
+    ]
+    (group,) = groups(rows)
+    assert (group.verdict, group.buffer, len(group.cells)) == (Verdict.OVERFLOW, "paged_kv_indptr", 3)
+    assert group.cases == (INDPTR, "test_a")
+    (both,) = findings(rows[1])
+    assert (both.case, both.also) == (INDPTR, ("test_a",))
+
+
+def test_a_known_cause_and_the_same_one_where_it_is_not_known_are_two_groups():
+    raised = overflowed(INDPTR, cause=cause())
+    rows = [
+        replace(cell(State.OVERFLOW, raised), verdict=Verdict.XFAIL, known=ISSUE),
+        cell(State.FAIL, failed("test_a"), axes={"spec_k": 1}),
+    ]
+    assert [group.verdict for group in groups(rows)] == [Verdict.FAIL, Verdict.XFAIL]
+
+
+def test_one_assertion_is_one_group_whatever_else_is_wrong_in_its_cells():
+    rows = [
+        cell(State.FAIL, failed()),
+        cell(State.CRASH, failed(), CaseResult(name="test_b", state=State.CRASH, message="x"), axes={"spec_k": 1}),
+    ]
+    assert [(group.verdict, len(group.cells)) for group in groups(rows)] == [(Verdict.CRASH, 1), (Verdict.FAIL, 2)]
+
+
+@pytest.mark.parametrize("state", [State.INFRA, State.MISSING, State.SUBSTITUTED])
+def test_what_all_cases_of_a_cell_take_from_what_they_share_is_one_group(state):
+    """A package that is not there was nine groups of one cell on the old product."""
+    cases = [CaseResult(name=f"test_{n}", state=state, message="No module named 'b12x'") for n in range(9)]
+    rows = [cell(state, *cases), cell(state, *cases[3:], axes={"spec_k": 1})]
+    (group,) = groups(rows)
+    assert len(group.cells) == 2
+
+
+def test_a_refusal_that_nobody_expects_is_a_finding_with_its_reason_and_cause():
+    cases = [failed(f"test_{n}", state=State.REFUSED) for n in range(11)]
+    row = replace(cell(State.REFUSED, *cases), verdict=Verdict.UNEXPECTED, reason="no room (unexpected: no entry)")
+    other = replace(
+        cell(State.REFUSED, failed(state=State.REFUSED, words="no kernel"), axes={"spec_k": 1}),
+        verdict=Verdict.UNEXPECTED,
+    )
+    first, _ = groups([row, other])
+    assert headline(first) == "refused! at flashinfer.py:812 · flashinfer · 1 cell · emulated"
+    assert (first.example.message, len(first.cases)) == ("no room (unexpected: no entry)", 11)
+    bare = [replace(one, cases=tuple(replace(case, cause=None) for case in one.cases)) for one in (row, other)]
+    assert [len(group.cells) for group in groups(bare)] == [1, 1], "told apart by their words"
+
+
+BAD = [state for state in State if state.bad and state is not State.NOT_RUN]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from(BAD), st.integers(0, 2), st.booleans()), min_size=1, max_size=6),
+            st.sampled_from(["0.31.0", "0.32.0"]),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_no_bad_case_is_lost_and_known_ones_never_mix_with_others(drawn):
+    rows = []
+    for number, (cases, vllm, known) in enumerate(drawn):
+        made = [
+            replace(
+                failed(f"test_{n}", state=state, line=line, words=f"{line} of {n}"),
+                overflow=(overflow(buffer=f"buffer_{line}"),) if state is State.OVERFLOW else (),
+                cause=cause(f"{line} of {n}", line) if has else None,
+            )
+            for n, (state, line, has) in enumerate(cases)
+        ]
+        worst = min((case.state for case in made), key=list(State).index)
+        row = cell(worst, *made, axes={"vllm": vllm, "spec_k": number})
+        rows.append(replace(row, verdict=Verdict.XFAIL, known=ISSUE) if known else row)
+    found = groups(rows)
+    for row in rows:
+        mine = [group for group in found if row in group.cells]
+        assert {case.name for case in row.cases} <= {name for group in mine for name in group.cases}
+        assert all(group.expected == (row.verdict is Verdict.XFAIL) for group in mine)
+    assert sum(group.times_told + group.times_unjudged for group in found) >= sum(len(row.cases) for row in rows)
 
 
 def test_a_cell_whose_trouble_no_case_tells_speaks_for_itself():

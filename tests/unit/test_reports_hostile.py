@@ -13,9 +13,9 @@ from rich.console import Console
 
 from runner.compare import compare
 from runner.model import How, State, Verdict
-from runner.reports import comparison, ctrf, junit, markdown, overflows, prometheus, terminal
+from runner.reports import comparison, ctrf, junit, markdown, overflows, prometheus, pull_request, terminal
 from tests.unit.hostile import KEY, STEERING, TEXTS, places, put
-from tests.unit.synthetic import ISSUE, MASK, cell, overflow, overflowed
+from tests.unit.synthetic import ISSUE, MASK, cause, cell, failed, overflow, overflowed
 
 PLACES = list(places())
 ROOM = 200_000
@@ -25,9 +25,14 @@ ROOM = 200_000
 def rows(place, text):
     """The text in a failure, a known one, a refusal, a pass and more, wherever the place is there."""
     base = [
-        cell(State.OVERFLOW, overflowed(MASK, overflow(How.SILENT))),
-        replace(cell(State.OVERFLOW, overflowed(MASK), axes={"spec_k": 1}), verdict=Verdict.XFAIL, known=ISSUE),
-        cell(State.REFUSED, axes={"spec_k": 2}),
+        cell(State.OVERFLOW, overflowed(MASK, overflow(How.SILENT)), failed("test_a"), failed("test_b")),
+        replace(
+            cell(State.OVERFLOW, overflowed(MASK, cause=cause()), overflowed("test_c"), axes={"spec_k": 1}),
+            verdict=Verdict.XFAIL,
+            known=ISSUE,
+        ),
+        cell(State.REFUSED, axes={"spec_k": 2}, expected="a rule"),
+        replace(cell(State.REFUSED, failed(state=State.REFUSED), axes={"spec_k": 4}), verdict=Verdict.UNEXPECTED),
         cell(State.PASS, axes={"spec_k": 3}),
         cell(State.INFRA, axes={"spec_k": 5}, reason="no image"),
         replace(cell(axes={"spec_k": 7}), verdict=Verdict.XPASS, known=ISSUE),
@@ -55,6 +60,11 @@ def test_the_places_are_those_of_a_result():
         "cases.(item).name",
         "cases.(item).message",
         "cases.(item).overflow.(item).buffer",
+        "cases.(item).cause.exception",
+        "cases.(item).cause.words",
+        "cases.(item).cause.file",
+        "cases.(item).cause.function",
+        "expected",
         "overflow.(item).buffer",
         "reason",
         "repro",
@@ -136,6 +146,7 @@ def test_prometheus_reads_no_metric_of_its_own(hostile):
     assert {sample.name for family in families for sample in family.samples} <= {
         "attnmatrix_cells",
         "attnmatrix_overflows",
+        "attnmatrix_unjudged_cases",
         "attnmatrix_cell_seconds",
         "attnmatrix_exit_code",
         "attnmatrix_last_cell_timestamp_seconds",
@@ -148,7 +159,7 @@ def test_a_comparison_quotes_it(hostile):
     before = [replace(row, state=State.PASS, verdict=Verdict.PASS, cases=(), overflow=()) for row in hostile]
     found = compare(before, hostile)
     assert_harmless(on_screen(lambda console: comparison.show(console, found, title="a → b")))
-    assert_markdown_harmless(comparison.markdown(found, title="a → b"))
+    assert_markdown_harmless(pull_request.markdown(found, title="a → b"))
     raw = comparison.to_json(found)  # data, as results.json is: whole, and escaped as JSON is
     assert not set(raw) & STEERING
     assert json.loads(raw)["counts"]["regressed"] > 0

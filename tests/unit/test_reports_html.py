@@ -45,7 +45,10 @@ def test_what_was_packed_is_what_the_row_says() -> None:
     batch = Batch(query_lens=(2, 2, 5), seq_lens=(65, 65, 5))
     over = Overflow(buffer="draft_mask", required=9, allocated=4, how=How.SHORT, batch=batch)
     row = synthetic.cell(
-        State.OVERFLOW, synthetic.overflowed("test_x", over, message="why"), reruns=(State.PASS,), duration_s=1.2344
+        State.OVERFLOW,
+        synthetic.overflowed("test_x", over, message="why", cause=synthetic.cause()),
+        reruns=(State.PASS,),
+        duration_s=1.2344,
     )
     found = data(html.render([row], exit_code=1))
     (cell,) = found["cells"]
@@ -53,8 +56,10 @@ def test_what_was_packed_is_what_the_row_says() -> None:
     assert names["verdicts"][cell[2]] == "overflow"
     assert names["states"][cell[3]] == "overflow"
     assert names["evidences"][cell[4]] == "emulated"
-    ((name, state, message, overflows),) = found["stories"][cell[5]]
+    ((name, state, message, overflows, raised, after),) = found["stories"][cell[5]]
     assert (texts[name], names["states"][state], texts[message]) == ("test_x", "overflow", "why")
+    where = "AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in build: no room for 5 rows"
+    assert (texts[raised], after) == (where, 0)
     buffer, required, allocated, how, number = found["overflows"][overflows[0]]
     assert (texts[buffer], required, allocated, names["hows"][how]) == ("draft_mask", 9, 4, "short")
     assert found["batches"][number] == [3, [[2, 65, 2], [5, 5, 1]]]
@@ -137,7 +142,8 @@ def test_axes_that_are_numbers_stand_by_size() -> None:
         ([], "No cell was planned."),
         (
             [synthetic.cell(), synthetic.cell(State.OVERFLOW, axes={"spec_k": 1}, verdict=Verdict.XFAIL)],
-            "Nothing unexpected: 1 passed, 1 fail as known issues say. No GPU was used (2 emulated).",
+            "Nothing unexpected: 1 passed, 1 fail as known issues say (--no-known judges without them). "
+            "No GPU was used (2 emulated).",
         ),
         (
             [synthetic.cell(State.FAIL), synthetic.cell(State.INFRA, axes={"spec_k": 1})],

@@ -9,7 +9,7 @@ from junitparser.xunit2 import TestCase as Case
 from runner.model import CaseResult, State, Verdict
 from runner.reports import junit
 from tests.unit import synthetic
-from tests.unit.synthetic import ISSUE, cell, overflowed
+from tests.unit.synthetic import ISSUE, VIRTUAL, cell, failed, overflowed
 
 
 def cases_of(rows):
@@ -30,6 +30,7 @@ def test_a_cell_is_a_test_case_named_by_its_id():
     [
         *((v, "failure") for v in (Verdict.FAIL, Verdict.OVERFLOW, Verdict.CRASH, Verdict.TIMEOUT, Verdict.OOM)),
         (Verdict.XPASS, "failure"),
+        (Verdict.UNEXPECTED, "failure"),
         *((v, "error") for v in (Verdict.INFRA, Verdict.MISSING, Verdict.SUBSTITUTED, Verdict.NOT_RUN)),
         *((v, "skipped") for v in (Verdict.REFUSED, Verdict.UNSUPPORTED, Verdict.SKIPPED, Verdict.XFAIL)),
     ],
@@ -39,7 +40,34 @@ def test_each_verdict_has_its_kind_and_type(verdict, kind):
     (result,) = case.result
     assert result._tag == kind
     assert result.type == verdict.value
-    assert result.message == (f"known, fail: {ISSUE} (emulated)" if verdict is Verdict.XFAIL else "why (emulated)")
+    known = f"known, fail: {ISSUE}; the known issue explains 1 of 1 case (emulated)"
+    assert result.message == (known if verdict is Verdict.XFAIL else "why (emulated)")
+
+
+def test_a_failure_says_where_in_vllm_it_was_raised():
+    (case,) = cases_of([cell(State.FAIL, failed("test_a"), failed("test_b"))])
+    where = "raised AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in build: no room for 5 rows"
+    assert case.result[0].message == f"AssertionError: no room for 5 rows; {where} (emulated)"
+    assert f"test_b: fail, {where}" in case.result[0].text
+
+
+def test_a_refusal_that_nobody_expects_is_a_failure_and_an_expected_one_says_why():
+    row = cell(State.REFUSED, failed(state=State.REFUSED))
+    bad, good = cases_of(
+        [replace(row, verdict=Verdict.UNEXPECTED), replace(row, id="other", expected="vLLM has no such kernel")]
+    )
+    assert (bad.result[0]._tag, bad.result[0].type) == ("failure", "refused!")
+    assert "flashinfer.py:812 in build" in bad.result[0].message
+    assert f"{VIRTUAL}: refused, raised AssertionError" in bad.result[0].text
+    assert good.result[0]._tag == "skipped"
+    assert good.result[0].message.endswith("(expected: vLLM has no such kernel) (emulated)")
+
+
+def test_a_known_issue_says_what_it_hides():
+    row = cell(State.OVERFLOW, overflowed(), overflowed("test_b"), CaseResult(name="test_c", state=State.PASS))
+    (case,) = cases_of([replace(row, verdict=Verdict.XFAIL, known=ISSUE)])
+    hidden = "the known issue explains 1 of 3 cases; 1 passed; 1 could not judge: test_b"
+    assert case.result[0].message == f"known, overflow: {ISSUE}; {hidden} (emulated)"
 
 
 def test_a_failure_tells_the_numbers_and_the_repro_line():

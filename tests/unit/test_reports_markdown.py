@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from runner.model import CaseResult, State, Verdict
 from runner.reports import markdown
 from tests.unit import synthetic
-from tests.unit.synthetic import ISSUE, cell, overflow, overflowed
+from tests.unit.synthetic import ISSUE, cell, failed, overflow, overflowed
 
 HOSTILE = (
     "a|b `x` ```` <img src=x onerror=y> @everyone [t](http://e.vil) **b** $x$ #1 &amp; \n```\n# head\n| c |\x1b[31m"
@@ -35,6 +35,34 @@ def test_unexpected_groups_come_before_known_ones():
     rows = [*synthetic.known(synthetic.results()), cell(State.FAIL, axes={"vllm": "0.33.0"})]
     text = markdown.render(rows, exit_code=1)
     assert text.index("## Unexpected: 1 group") < text.index("## Known, and still so: 3 groups")
+
+
+def test_a_run_with_known_trouble_names_the_flag_that_shows_it_without():
+    rows = list(synthetic.results())
+    hint = "\nknown issues explain 432 cells: `runner --no-known` judges without them\n"
+    assert hint in markdown.render(list(synthetic.known(rows)), exit_code=0)
+    assert "--no-known" not in markdown.render(rows, exit_code=1)
+
+
+def test_it_says_where_in_vllm_it_was_raised_and_what_a_known_issue_hides():
+    hidden = cell(State.OVERFLOW, overflowed(), overflowed("test_b"), axes={"spec_k": 1})
+    rows = [
+        cell(State.FAIL, failed("test_a"), failed("test_b")),
+        replace(hidden, verdict=Verdict.XFAIL, known=ISSUE),
+        replace(cell(State.REFUSED, axes={"spec_k": 2}), verdict=Verdict.UNEXPECTED, reason="no kernel"),
+        cell(State.REFUSED, axes={"spec_k": 3}, reason="why", expected="as vLLM documents"),
+    ]
+    text = markdown.render(rows, exit_code=1)
+    assert (
+        "- raised: `AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in build: no room for 5 rows`\n"
+        in text
+    )
+    assert "- also: `1 case: test_b`\n" in text
+    assert "- besides: `1 case ended at the same overflow and judged nothing else: test_b`\n" in text
+    assert "\n1 xfail: behind them 1 of 2 cases were not judged\n" in text
+    assert "### `refused! · flashinfer · 1 cell · emulated`\n" in text
+    assert "| refused! | 1 |\n" in text
+    assert "| refused | 1 | `why (expected: as vLLM documents)` |\n" in text
 
 
 def test_known_links_are_links_and_nothing_else_is():

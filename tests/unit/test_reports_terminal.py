@@ -11,7 +11,7 @@ from runner.model import CaseResult, Evidence, How, State, Verdict
 from runner.reports import console as consoles
 from runner.reports import heatmap, terminal
 from tests.unit import synthetic
-from tests.unit.synthetic import INDPTR, ISSUE, cell, overflow, overflowed
+from tests.unit.synthetic import INDPTR, ISSUE, cause, cell, failed, overflow, overflowed
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]x[/bold red] :smile: \u202egnp\u200b\x00\r| `a` <b> @all"
 
@@ -165,6 +165,54 @@ def test_known_groups_come_after_the_unexpected_ones_with_their_link():
     assert "xfail: overflow raised in paged_kv_indptr" in known
     assert f"known     {ISSUE}\n" in known
     assert "message" not in known
+
+
+def test_a_run_with_known_trouble_names_the_flag_that_shows_it_without():
+    hint = "\nknown issues explain 8 cells: `runner --no-known` judges without them\n"
+    assert hint in shown(list(synthetic.known(small())))
+    assert "--no-known" not in shown(small(), code=1)
+
+
+def test_an_exception_of_vllm_says_where_and_what_it_took_with_it():
+    expected = """\
+fail at flashinfer.py:812 · flashinfer · 2 cells · emulated
+  where     every cell of the run
+  case      test_0
+  also      3 cases: test_1, test_2, test_3
+  raised    AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in
+            build: no room for 5 rows
+  message   AssertionError: no room for 5 rows
+"""
+    cases = [failed(f"test_{n}") for n in range(4)]
+    assert expected in shown([cell(State.FAIL, *cases), cell(State.FAIL, *cases, axes={"spec_k": 1})], code=1)
+
+
+def test_a_known_issue_says_what_was_judged_besides_and_the_run_what_was_not():
+    cases = [overflowed(INDPTR, cause=cause()), overflowed("test_a"), CaseResult(name="test_b", state=State.PASS)]
+    text = shown([replace(cell(State.OVERFLOW, *cases), verdict=Verdict.XFAIL, known=ISSUE)])
+    assert (
+        f"""\
+  case      {INDPTR}
+  besides   1 case passed; 1 ended at the same overflow and judged nothing else:
+            test_a
+"""
+        in text
+    )
+    assert "\n1 cell = 1 xfail\n1 xfail: behind them 1 of 3 cases were not judged\n" in text
+
+
+def test_a_refusal_that_nobody_expects_is_red_and_an_expected_one_says_why():
+    row = cell(State.REFUSED, failed(state=State.REFUSED))
+    bad = replace(row, verdict=Verdict.UNEXPECTED, reason="no kernel (unexpected: no entry names this reason)")
+    good = cell(State.REFUSED, axes={"spec_k": 1}, reason="too many", expected="vLLM drafts at most 5 tokens")
+    text = shown([bad, good], 100, code=1)
+    assert "flashinfer sm80 e Rr" in text
+    assert "r refused   R refused!" in text
+    assert "refused! at flashinfer.py:812 · flashinfer · 1 cell · emulated" in text
+    assert "  message   no kernel (unexpected: no entry names this reason)" in text
+    assert "  raised    AssertionError at vllm/v1/attention/backends/flashinfer.py:812 in build" in text
+    assert "refused          1  too many (expected: vLLM drafts at most 5 tokens)" in text
+    assert terminal.STYLES[Verdict.UNEXPECTED] == "bold red"
 
 
 def test_an_unexpected_pass_says_what_to_do():

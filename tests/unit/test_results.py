@@ -22,7 +22,8 @@ TODAY = date(2026, 11, 29)
 
 
 def planned(id_, unsupported=""):
-    cell = Cell(id=id_, axes={"arch": id_, "spec_k": 3}, labels={}, load=SOLO, unsupported=unsupported)
+    axes = {axis: values[0] for axis, values in synthetic.AXES.items()} | {"arch": id_, "spec_k": 3}
+    cell = Cell(id=id_, axes=axes, labels={}, load=SOLO, unsupported=unsupported)
     return Planned(cell=cell, evidence=Evidence.EMULATED)
 
 

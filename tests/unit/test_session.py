@@ -202,6 +202,38 @@ def test_known_crashes_run_where_somebody_asks(
     assert len(started(tmp_path / "run")) == 8
 
 
+def test_a_known_issue_that_passes_is_told_by_what_was_seen_of_it(
+    engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_small()
+    assert cli.main(["--out", "some", "--filter", "flashinfer,sm90,k3,c64", "--jobs", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert "take the entry out" not in shown
+    assert "Known issue 1 is over in 2 of its 8 cells: 6 not seen." in shown
+    assert "`runner --filter arch=sm90 --filter 'spec_k>=3'` runs 6 of those that were not seen." in shown
+    assert cli.main(["--out", "all", "--filter", "arch=sm90", "--filter", "spec_k>=3", "--jobs", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert "Known issue 1 is over in all of its 8 cells: take the entry out (`runner known prune" in shown
+    assert cli.main(["report", "all"]) == 1
+    assert "take the entry out" in capsys.readouterr().out
+
+
+def test_a_deployment_that_cannot_overflow_passes_beside_a_known_overflow(
+    engine: FakeEngine, in_small, tmp_path: Path
+) -> None:
+    def roomy(cell: str, _timeout_s: float) -> Iterable[Step]:
+        case = Case(cell=cell, name="test_x", state=State.PASS, resolved={"bounds": {"paged_kv_indptr": [17, 17]}})
+        return [case, Done(cell=cell, duration_s=0.0, death=None)]
+
+    in_small()
+    engine.play = roomy
+    assert cli.main(["--out", "run", "--filter", "flashinfer,sm90,k3", "--jobs", "1"]) == 0
+    assert {verdict for _, verdict in table(tmp_path / "run")} == {"pass"}
+    before = (tmp_path / "matrix.yaml").read_text()
+    assert cli.main(["known", "prune", "run", "--write"]) == 0
+    assert (tmp_path / "matrix.yaml").read_text() == before
+
+
 def test_an_expired_known_issue_is_red_and_named(
     engine: FakeEngine, in_small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

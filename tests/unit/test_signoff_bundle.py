@@ -22,7 +22,7 @@ from runner.errors import RunnerError, UsageError
 from runner.model import CellFinished, CellOutcome, CellResult, Evidence, RunFinished, State
 from runner.signoff import bundle, terminal
 from tests.unit import signoffs
-from tests.unit.signoffs import AT, POLICY, WAIVERS, hostile_bundle, run, sign
+from tests.unit.signoffs import AT, POLICY, WAIVERS, ended, hostile_bundle, run, sign
 
 PRODUCED = {"signoff.md", "signoff.html", "signoff.json", "statement.json"}
 
@@ -178,7 +178,12 @@ def test_results_that_are_not_those_of_the_plan_are_refused(tmp_path: Path) -> N
         ("order", {2: rows[3], 3: rows[2]}, {}, "their order, or a cell twice"),
         ("axes", {}, {"axes": {**rows[0].axes, "arch": "sm100"}}, "is planned with other axes"),
         ("evidence", {}, {"evidence": Evidence.DEVICE}, "was planned as emulated, and its result says device"),
-        ("gpu", {2: replace(rows[2], environment={})}, {}, "says device and names no GPU"),
+        (
+            "gpu",
+            {2: replace(rows[2], environment={**rows[2].environment, "gpu": ""})},
+            {},
+            "says device and names no GPU",
+        ),
     ):
         path = a_run(name)
         rewritten(path, change, **fields)
@@ -263,7 +268,7 @@ def test_hostile_words_do_nothing_on_a_terminal(tmp_path: Path, capsys: pytest.C
     cli.main(["verify", str(folder), "--at", AT.isoformat()])
     said = capsys.readouterr()
     assert "alert(1)" in said.out
-    assert "was added" in said.out
+    assert "no file of a bundle has such a name" in said.out
     assert not {"\x1b", "\u202e"} & set(said.out + said.err)
 
 
@@ -295,7 +300,7 @@ def test_the_html_is_one_file_without_script_that_loads_nothing(go: Path) -> Non
 
 def test_a_thousand_kinds_of_gap_are_counted_and_the_page_stays_under_its_limit(tmp_path: Path) -> None:
     def change(row: CellResult) -> CellResult:
-        return replace(row, state=State.FAIL, cases=(), overflow=(), reason=row.id * 30_000)
+        return row if row.state is State.UNSUPPORTED else ended(row, State.FAIL, row.id * 30_000)
 
     folder, _, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], change=change))
     assert len((folder / "signoff.md").read_bytes()) < 1_000_000
@@ -312,7 +317,11 @@ def test_the_commands_say_the_decision_and_exit_by_it(tmp_path: Path, capsys: py
     assert where.name == "20261201T120000Z-p"
     digest = said.split()[-1]
     assert cli.main(["verify", str(where), "--digest", digest, "--at", AT.isoformat()]) == 0
-    assert capsys.readouterr().out == f"holds, and says GO WITH WAIVERS: vLLM 0.32.0 by policy p\n{digest}\n"
+    head = f"holds, and says GO WITH WAIVERS: vLLM 0.32.0 by policy p\n{digest}\n"
+    assert capsys.readouterr().out.startswith(f"{head}not checked, only the bundle itself says so:\n")
+    given = ["--vllm", "0.32.0", "--matrix", str(good / "matrix.yaml"), *files, *waivers, "--digest", digest]
+    assert cli.main(["verify", str(where), *given]) == 0
+    assert capsys.readouterr().out == head
     assert cli.main(["signoff", str(bad), *files, "--json", "--out", str(tmp_path / "bad")]) == 1
     assert json.loads(capsys.readouterr().out)["decision"] == "NO-GO"
     assert cli.main(["verify", str(tmp_path / "bad"), "--at", AT.isoformat()]) == 1  # it holds, and nothing may ship
@@ -323,7 +332,11 @@ def test_the_commands_say_the_decision_and_exit_by_it(tmp_path: Path, capsys: py
     ("words", "said"),
     [
         (["verify", "{run}"], "is no bundle"),
-        (["verify", "{run}", "--digest", "sha256:12"], "write sha256: and 64 hex digits"),
+        (["verify", "{run}", "--digest", "sha256:12"], "--digest 'sha256:12': write sha256: and 64 hex digits"),
+        (["verify", "{run}", "--matrix", "sha256:12"], "--matrix 'sha256:12': write sha256: and 64 hex digits"),
+        (["verify", "{run}", "--matrix", "none.yaml"], "none.yaml: cannot be read (No such file or directory): give"),
+        (["verify", "{run}", "--waivers", "{run}/plan.json", "--no-waivers"], "leave one of them out"),
+        (["verify", "{run}", "--signer", "me@example.com"], "--attestation and --signer belong together"),
         (["signoff", "{run}", "--policy", "relaese"], "no policy is called 'relaese', did you mean 'release'?"),
         (["signoff", "{run}", "--policy", "./none.yaml"], "none.yaml: no such file"),
         (["signoff", "{run}", "--policy", "release", "--at", "soon"], "write a time such as"),

@@ -11,7 +11,7 @@ from runner.errors import UsageError
 from runner.model import CellResult, Evidence, State, Verdict
 from runner.signoff.bundle import Derived
 from tests.unit import signoffs
-from tests.unit.signoffs import AT, ISSUE, POLICY, WAIVERS, run, sign
+from tests.unit.signoffs import AT, ISSUE, POLICY, WAIVERS, ended, run, sign
 
 K0 = "0.32.0-flash_attn-sm100-hybrid_on-k0-c64-small"
 """A cell that passes and that a device is asked for."""
@@ -68,7 +68,7 @@ def test_a_cell_that_no_run_planned_is_absent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", [State.INFRA, State.NOT_RUN, State.SKIPPED])
 def test_a_cell_that_the_machine_kept_from_running_is_absent_and_says_why(state: State, tmp_path: Path) -> None:
-    gone = only(K0, lambda row: replace(row, state=state, verdict=Verdict(state), reason="no image", cases=()))
+    gone = only(K0, lambda row: ended(row, state, "no image"))
     _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], change=gone), waivers=WAIVERS)
     assert decided(made)[1] == {K0: ["absent"]}
     (gap,) = next(one for one in made.judgement.cells if one.cell.id == K0).gaps
@@ -77,19 +77,54 @@ def test_a_cell_that_the_machine_kept_from_running_is_absent_and_says_why(state:
 
 @pytest.mark.parametrize("state", [State.CRASH, State.FAIL, State.TIMEOUT, State.SUBSTITUTED, State.MISSING])
 def test_a_verdict_that_is_not_accepted_is_a_gap_by_its_name(state: State, tmp_path: Path) -> None:
-    broken = only(K0, lambda row: replace(row, state=state, verdict=Verdict(state), cases=(), reason="it was so"))
+    broken = only(K0, lambda row: ended(row, state))
     _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], change=broken), waivers=WAIVERS)
     assert decided(made)[1] == {K0: [state.value]}
 
 
 def test_a_verdict_in_a_file_is_not_believed_but_worked_out_from_the_state_and_the_known_issues(tmp_path: Path) -> None:
-    lying = only(K0, lambda row: replace(row, state=State.FAIL, verdict=Verdict.PASS, cases=()))
+    lying = only(K0, lambda row: replace(ended(row, State.FAIL), verdict=Verdict.PASS))
     _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], change=lying), waivers=WAIVERS)
     assert decided(made)[1] == {K0: ["fail"]}
 
 
+FP8 = "ValueError: no FP8 on this GPU"
+EXPECT = "expect:\n  - {where: {backend: flash_attn}, refusal: no FP8 on, because: that GPU has no FP8}\nknown:\n"
+refused = only(K0, lambda row: ended(row, State.REFUSED, FP8))
+
+
+def test_a_refusal_counts_only_where_its_reason_is_named(tmp_path: Path) -> None:
+    """A candidate whose model cannot be imported was refused in every cell, and the sign-off said GO."""
+    for name, text, policy, gaps in (
+        ("by nobody", signoffs.MATRIX, POLICY, ["refused!"]),
+        ("by the matrix", signoffs.MATRIX.replace("known:\n", EXPECT), POLICY, []),
+        ("by the policy", signoffs.MATRIX, POLICY.replace("refusals: expected", "refusals: no FP8 on"), []),
+        ("otherwise", signoffs.MATRIX, POLICY.replace("refusals: expected", "refusals: no FP4 on"), ["refused!"]),
+        ("by the matrix only", signoffs.MATRIX.replace("known:\n", EXPECT), "no refusals", ["refused"]),
+    ):
+        a_run = run(tmp_path / name, "a", devices=["sm100"], text=text, change=refused)
+        policy = POLICY.replace("refusals: expected\n", "") if policy == "no refusals" else policy
+        _, made, _ = sign(tmp_path, a_run, policy=policy, waivers=WAIVERS, out=f"{name}-b")
+        assert decided(made)[1] == ({K0: gaps} if gaps else {}), name
+
+
+def test_a_refusal_of_what_passed_in_the_run_before_is_red_whatever_its_reason(tmp_path: Path) -> None:
+    text = signoffs.MATRIX.replace("known:\n", EXPECT)
+    now = run(tmp_path, "a", devices=["sm100"], text=text, change=refused)
+    before = run(tmp_path, "before", "vllm=0.31.0", text=text)
+    gone = only(K0.replace("0.32.0", "0.31.0"), lambda row: ended(row, State.REFUSED, FP8))
+    refused_before = run(tmp_path, "refused before", "vllm=0.31.0", text=text, change=gone)
+    assert decided(sign(tmp_path, now, waivers=WAIVERS, out="alone")[1])[1] == {}
+    assert decided(sign(tmp_path, now, waivers=WAIVERS, since=refused_before, out="as before")[1])[1] == {}
+    folder, made, _ = sign(tmp_path, now, waivers=WAIVERS, since=before, out="since")
+    assert decided(made) == ("NO-GO", {K0: ["regressed"]})
+    page = (folder / "signoff.md").read_text()
+    assert "| regressed<br>it passed in the run before, and is refused now |" in page
+    assert f"fix it, or let an approver waive it: runner repro {K0}" in page
+
+
 def test_an_old_result_is_stale_and_one_of_the_last_day_is_not(tmp_path: Path) -> None:
-    for name, ended, gaps in (
+    for name, day, gaps in (
         ("old", "2026-11-17T11:59:59+00:00", ["stale"]),  # AT less 14 days and a second
         ("day", "2026-11-17T12:00:00+00:00", []),
         ("naught", "", ["stale"]),
@@ -97,7 +132,7 @@ def test_an_old_result_is_stale_and_one_of_the_last_day_is_not(tmp_path: Path) -
         ("clock", "2026-12-01T12:10:00+00:00", []),
         ("words", "yesterday", ["stale"]),
     ):
-        change = only(K0, lambda row, ended=ended: replace(row, ended_at=ended))
+        change = only(K0, lambda row, day=day: replace(row, ended_at=day))
         a_run = run(tmp_path / "runs" / name, "a", devices=["sm100"], change=change)
         _, made, _ = sign(tmp_path, a_run, waivers=WAIVERS, out=name)
         assert decided(made)[1] == ({K0: gaps} if gaps else {}), name
@@ -135,7 +170,7 @@ def test_an_image_made_by_hand_is_told_by_its_id(tmp_path: Path) -> None:
 def test_an_environment_that_the_policy_names_is_asked_for_and_one_that_is_not_said_never_is_the_same(
     tmp_path: Path,
 ) -> None:
-    named = POLICY.replace("recipe_digest: same", "recipe_digest: [aa11, dd44]")
+    named = POLICY.replace("recipe_digest: same", "recipe_digest: [aa11, dd22]")
     silent = only(K0, environment(cases_digest=""))
     other = only(KNOWN, environment(recipe_digest="ee55"))
     for out, policy, change, found in (
@@ -167,7 +202,7 @@ def test_two_green_runs_are_two_runs_and_not_one_given_twice(tmp_path: Path) -> 
 
 def test_a_bad_result_is_not_hidden_by_a_good_one_nor_by_better_evidence(tmp_path: Path) -> None:
     good = run(tmp_path, "a", devices=["sm100"])
-    failed = only(K0, lambda row: replace(row, state=State.FAIL, cases=()))
+    failed = only(K0, lambda row: ended(row, State.FAIL))
     emulated = run(tmp_path, "b", "sm100", change=failed)
     old = run(tmp_path, "c", "sm100", change=lambda row: replace(failed(row), ended_at="2026-01-01T00:00:00+00:00"))
     assert decided(sign(tmp_path, good, emulated, waivers=WAIVERS, out="1")[1])[1] == {K0: ["fail"]}
@@ -239,13 +274,13 @@ def test_a_cell_that_is_not_run_because_it_is_known_to_kill_is_absent_and_says_s
     entry = "{where: {arch: sm100, backend: flash_attn, spec_k: 0}, state: crash, issue: docs/x.md, because: x}"
     text = signoffs.MATRIX.replace("known:\n", f"known:\n  - {entry}\n")
     because = "docs/x.md is known to crash"
-    kept = only(K0, lambda row: replace(row, state=State.SKIPPED, verdict=Verdict.SKIPPED, cases=(), reason=because))
+    kept = only(K0, lambda row: ended(row, State.SKIPPED, because))
     _, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"], text=text, change=kept), waivers=WAIVERS)
     assert decided(made)[1] == {K0: ["absent"]}
 
 
 def test_a_policy_may_accept_known_issues_and_the_page_and_the_statement_say_so(tmp_path: Path) -> None:
-    policy = POLICY.replace("[pass, refused]", "[pass, refused, xfail]")
+    policy = POLICY.replace("accept: pass", "accept: [pass, xfail]")
     folder, made, _ = sign(tmp_path, run(tmp_path, "a", devices=["sm100"]), policy=policy)
     assert decided(made) == ("GO", {})
     page = (folder / "signoff.md").read_text()

@@ -1,11 +1,15 @@
 """A policy as a file: what is wrong with one is told at once and with its place; the shipped ones are whole."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
-from runner import matrix
+from runner import cli, matrix, yaml_source
+from runner.commands.schemas import SchemaOf
 from runner.errors import MatrixError, UsageError
 from runner.matrix import Matrix
 from runner.model import Evidence, Verdict
@@ -26,14 +30,78 @@ def loaded(folder: Path, chart: Matrix, text: str = POLICY, waivers: str = "", v
 
 
 def test_a_policy_says_what_is_required_of_which_cells(tmp_path: Path, chart: Matrix) -> None:
-    text = POLICY.replace("because: it is Python", "because: it is Python\n    green_runs: 3\n    accept: xfail")
+    text = POLICY.replace(
+        "because: it is Python", "because: it is Python\n    green_runs: 3\n    accept: xfail\n    refusals: no FP8"
+    )
     blackwell, ampere = loaded(tmp_path, chart, text).requirements
     assert blackwell.evidence == (Evidence.DEVICE,)
-    assert (blackwell.accept, blackwell.green_runs, blackwell.max_age_days) == ((Verdict.PASS, Verdict.REFUSED), 1, 14)
+    assert (blackwell.accept, blackwell.green_runs, blackwell.max_age_days) == ((Verdict.PASS,), 1, 14)
+    assert (blackwell.refusals, ampere.refusals) == (("expected",), ("no FP8",))
     assert (ampere.accept, ampere.green_runs) == ((Verdict.XFAIL,), 3)
     assert {cell.axes["arch"] for cell in blackwell.cells} == {"sm100"}
     # of 2 backends x 2 k on sm80, a rule takes out one
     assert (len(ampere.cells), ampere.excluded) == (3, 1)
+
+
+def test_a_policy_spells_its_tiers_out_and_no_matrix_narrows_them(tmp_path: Path, chart: Matrix) -> None:
+    text = POLICY.replace("require:", "tiers: {all: [k0]}\nrequire:").replace("cells: [sm80]", "tier: all")
+    asked = loaded(tmp_path, chart, text).requirements[1]
+    assert (asked.tier, asked.tier_filters) == ("all", ("k0",))
+    narrowed = matrix.load(write(tmp_path, "n.yaml", MATRIX.replace('all: ["chunk=64"]', 'all: ["chunk=64", "sm80"]')))
+    assert loaded(tmp_path, narrowed, text).requirements[1].cells == asked.cells
+    assert {cell.axes["spec_k"] for cell in asked.cells} == {0}
+    with pytest.raises(
+        MatrixError, match=r"the policy has no tier 'all': spell it out, as `tiers: {all: \[FILTER, ...\]}`"
+    ):
+        loaded(tmp_path, chart, text.replace("tiers: {all: [k0]}\n", ""))
+
+
+def test_the_shipped_policies_mean_by_their_tiers_what_the_shipped_matrix_does(shipped: Matrix) -> None:
+    """So that what they tell people to run is `--tier quick`."""
+    for name in ("release", "metadata"):
+        for asked in policy.load(policy.find(name), shipped, "0.32.0").requirements:
+            assert not asked.tier or shipped.tiers[asked.tier] == asked.tier_filters
+
+
+@pytest.mark.parametrize("word", ["refused", "refused!"])
+@pytest.mark.parametrize("at", ["accept: pass", "    evidence: device"])
+def test_no_policy_accepts_refusals_whatever_their_reason(word: str, at: str, tmp_path: Path, chart: Matrix) -> None:
+    """They once did: `accept: [pass, refused]` made any ValueError while vLLM is configured a good result."""
+    accept = f"accept: [pass, '{word}']"
+    text = POLICY.replace(at, f"{at}\n    {accept}" if at.startswith(" ") else accept)
+    with pytest.raises(MatrixError, match=f"'{word}' is not accepted whatever its reason"):
+        loaded(tmp_path, chart, text)
+
+
+def as_data(text: str) -> dict[str, Any]:
+    return yaml_source.parse(text, "x").data
+
+
+@pytest.mark.parametrize(("name", "text"), [("policy", POLICY), ("waivers", WAIVERS)])
+def test_a_policy_and_waivers_have_a_schema(name: str, text: str, project: Path) -> None:
+    schema = SchemaOf(name).schema
+    assert json.loads((project / f"docs/{name}.schema.json").read_text()) == schema, f"run: runner schema {name}"
+    jsonschema.Draft202012Validator.check_schema(schema)
+    check = jsonschema.Draft202012Validator(schema)
+    check.validate(as_data(text))
+    for wrong in ("what: [xfial]", "what: xfial", "more: 1"):
+        assert not check.is_valid(as_data(re.sub(r"what: .*", wrong, text)))
+
+
+def test_the_shipped_policies_follow_the_schema_and_name_it_to_editors(project: Path) -> None:
+    check = jsonschema.Draft202012Validator(SchemaOf.POLICY.schema)
+    for file in sorted((project / "policies").glob("*.yaml")):
+        head, rest = file.read_text().split("\n", 1)
+        assert head == "# yaml-language-server: $schema=../docs/policy.schema.json"
+        check.validate(as_data(rest))
+        for old, new in (("accept: [pass]", "accept: refused"), ("tier: quick", "tier: 3"), ("days: ", "days: -")):
+            assert not check.is_valid(as_data(rest.replace(old, new)))
+
+
+@pytest.mark.parametrize("name", ["matrix", "policy", "waivers"])
+def test_the_command_prints_each_schema(name: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema", name]) == 0
+    assert capsys.readouterr().out == (project / f"docs/{name}.schema.json").read_text()
 
 
 def test_a_policy_is_for_any_release(tmp_path: Path, chart: Matrix) -> None:
@@ -50,7 +118,7 @@ def test_waivers_of_a_file_come_beside_those_of_the_policy(tmp_path: Path, chart
 BROKEN = """\
 about: 3
 acept: [pass]
-accept: [xfial]
+accept: [xfial, refused]
 max_age_days: 0
 environment: {recipe: same, cases_digest: []}
 require:
@@ -63,6 +131,7 @@ require:
     cells: [sm80, flash_attn, k3]
     evidence: device
     because: x
+tiers: {all: [chunk=65]}
 approvers:
   - {who: x, what: [xfial], days: 9999}
 waivers:
@@ -72,20 +141,22 @@ SAID = {
     "1:8": "'about' must be a string, and 3 is read as a number",
     "2:1": "unknown key 'acept', did you mean 'accept'?",
     "3:10": "an item in 'accept' must be .* not 'xfial', did you mean 'xfail'",
+    "3:17": "an item in 'accept': 'refused' is not accepted whatever its reason: write `refusals: expected`",
     "4:15": "'max_age_days' must be more than 0, not 0",
     "5:15": "'recipe' in 'environment' must be .* did you mean 'recipe_digest'",
     "5:43": "'cases_digest' in 'environment' is empty",
     "8:13": "an item of 'cells' in requirement 1: no label is 'sm10', did you mean",
     "8:19": "'vllm=0.32.0' names a release: a policy is for any, --vllm says which",
-    "9:11": "unknown tier 'al', did you mean 'all'",
+    "9:11": "the policy has no tier 'al', did you mean 'all'",
     "10:16": "an item of 'evidence' in requirement 1 must be .* did you mean 'device'",
     "12:11": "another requirement is called 'a'",
-    "17:21": "unknown gap 'xfial', did you mean 'xfail'",
-    "17:35": "'days' in approver 1 must be at most 3650, not 9999",
-    "19:13": "'cells' in waiver 1 is empty",
-    "19:38": "'who' in waiver 1 must be a string, and on is read as a boolean",
-    "19:49": "'until' in waiver 1 must be a date such as 2027-01-31, not 'tomorrow'",
-    "19:78": "'issue' in waiver 1 must be a link",
+    "16:15": "an item of tier 'all': axis 'chunk' has no value '65'",
+    "18:21": "unknown gap 'xfial', did you mean 'xfail'",
+    "18:35": "'days' in approver 1 must be at most 3650, not 9999",
+    "20:13": "'cells' in waiver 1 is empty",
+    "20:38": "'who' in waiver 1 must be a string, and on is read as a boolean",
+    "20:49": "'until' in waiver 1 must be a date such as 2027-01-31, not 'tomorrow'",
+    "20:78": "'issue' in waiver 1 must be a link",
 }
 
 
@@ -104,10 +175,10 @@ def test_all_mistakes_are_told_at_once_each_with_its_place(tmp_path: Path, chart
         (
             "[sm80]",
             "[sm80, flash_attn, k3]",
-            r"p.yaml:10:5: requirement 2 asks for no cell that can run: it drafts nothing",
+            r"p.yaml:11:5: requirement 2 asks for no cell that can run: it drafts nothing",
         ),
-        ("[sm80]", "['nothing-*']", r"10:5: requirement 2 asks for no cell of vllm 0.32.0: no cell matches"),
-        ("require:", "require: []\nother:", r"5:10: 'require' is empty"),
+        ("[sm80]", "['nothing-*']", r"11:5: requirement 2 asks for no cell of vllm 0.32.0: no cell matches"),
+        ("require:", "require: []\nother:", r"6:10: 'require' is empty"),
         (POLICY, "- a\n", r"1:1: the policy must be a mapping of about, accept"),
         (POLICY, "", "1:1: the file is empty"),
         (POLICY, "a: b\n---\nc: d\n", "a second document begins here: one file holds one policy"),

@@ -1,5 +1,6 @@
 """`runner verify`: a thousand ways to change a bundle, and every one is found."""
 
+import hashlib
 import json
 import random
 import shutil
@@ -15,9 +16,9 @@ from runner import results
 from runner.errors import UsageError
 from runner.model import CellResult, State
 from runner.signoff import bundle
-from runner.signoff.verify import Expected, Verified, verify
+from runner.signoff.verify import Expected, Given, Verified, verify
 from tests.unit import signoffs
-from tests.unit.signoffs import AT, POLICY, WAIVERS, run, sign
+from tests.unit.signoffs import AT, POLICY, WAIVERS, ended, run, sign
 
 Tampering = Callable[[Path], None]
 
@@ -51,6 +52,10 @@ def files(folder: Path) -> list[str]:
 
 def checked(folder: Path, **more: Any) -> Verified:
     return verify(folder, now=AT, expected=Expected(**more))
+
+
+def given(title: str, text: str) -> Given:
+    return Given(title=title, sha256=hashlib.sha256(text.encode()).hexdigest(), name=Path(title).stem)
 
 
 def found(folder: Path) -> bool:
@@ -328,10 +333,10 @@ def test_a_bundle_that_was_made_anew_is_found_by_its_digest_alone(whole: Path, t
     digest = checked(whole).digest
 
     def lucky(row: CellResult) -> CellResult:
-        return replace(row, state=State.PASS, cases=(), overflow=()) if row.state is State.OVERFLOW else row
+        return ended(row, State.PASS, "") if row.state is State.OVERFLOW else row
 
     runs = run(tmp_path, "device", "sm100", devices=["sm100"]), run(tmp_path, "emulated", "sm80", change=lucky)
-    forged, _, _ = sign(tmp_path, *runs, policy=POLICY.replace("[pass, refused]", "[pass, refused, xpass]"))
+    forged, _, _ = sign(tmp_path, *runs, policy=POLICY.replace("accept: pass", "accept: [pass, xpass]"))
     assert checked(forged).findings == ()
     assert "it is another one, or was made anew" in checked(forged, digest=digest).findings[0]
     assert checked(whole, digest=digest).findings == ()
@@ -352,13 +357,12 @@ def test_a_dropped_cell_and_a_foreign_result_are_named_even_where_all_digests_fi
         assert said in finding
 
 
-def test_a_bundle_of_another_release_or_by_another_policy_is_no_answer(whole: Path, tmp_path: Path) -> None:
+def test_a_bundle_of_another_release_or_by_another_policy_is_no_answer(whole: Path) -> None:
     """What holds in itself may still be about something else than what is about to ship."""
-    same, loose = signoffs.write(tmp_path, "same.yaml", POLICY), signoffs.write(tmp_path, "loose.yaml", POLICY + "\n")
-    assert checked(whole, vllm="0.32.0", policy=same).findings == ()
-    about, by = checked(whole, vllm="0.33.0", policy=loose).findings
+    assert checked(whole, vllm="0.32.0", policy=given("policy.yaml", POLICY)).findings == ()
+    about, by = checked(whole, vllm="0.33.0", policy=given("policy.yaml", POLICY + "\n")).findings
     assert about == "it is about vLLM 0.32.0, not 0.33.0"
-    assert by.startswith(f"it was decided by another policy than {loose}")
+    assert by.startswith("it was decided by another policy than policy.yaml")
 
 
 def test_a_bundle_of_another_version_is_not_judged_by_this_one(whole: Path, tmp_path: Path) -> None:
@@ -368,6 +372,15 @@ def test_a_bundle_of_another_version_is_not_judged_by_this_one(whole: Path, tmp_
     mended(copy)
     (finding,) = checked(copy).findings
     assert "verify it with that version" in finding
+
+
+def test_a_bundle_of_another_format_names_the_version_that_reads_it(whole: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+    request = copy / "inputs/request.json"
+    request.write_text(request.read_text().replace(',\n "format": 2', ""))
+    mended(copy)
+    (finding,) = checked(copy).findings
+    assert "the bundle is of format 1, and this version reads 2: verify it with the version that made it" in finding
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_a_recipe_is_the_same_on_a_node_as_here(
     if kind == "checkout":
         (tmp_path / "tree" / "vllm").mkdir(parents=True)
         (tmp_path / "tree" / "vllm" / "__init__.py").write_text("new")
+        (tmp_path / "tree" / ".gitignore").write_text("*.so\n")
         chart, release = candidates.joined(shipped, [f"fix={tmp_path / 'tree'}@0.32.0"]), "fix"
     sent, files = travelling.packed(chart, {release})
     unpack(files, there)

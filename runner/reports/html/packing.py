@@ -6,14 +6,17 @@ sets text.
 The format, read by `js/data.js` (indexes count from 0):
 
 - `names`: the verdicts, states, evidences and hows, in an order of ours
-- `axes`: for each axis its `name`, `values`, `labels`, whether it `counts` (can be compared with <) and `shows`
+- `axes`: for each axis its `name`, `values`, `labels`, whether it `counts` (can be compared with <), is of
+  `releases` (which can be, too) and `shows`
 - `texts`: each a string, or `[before, after]` where the cell's own id stands between the two
 - `batches`: `[requests, runs]`, a run is `[query_len, seq_len, times]`; more requests than runs: the rest was left out
 - `overflows`: `[buffer text, required, allocated, how, batch]`
-- `stories`: lists of cases, each `[name text, state, message text, [overflow, ...]]`
+- `stories`: lists of cases, each `[name text, state, message text, [overflow, ...], raised text, after]`; `after` is 1
+  for a case that ended at what another one tells and judged nothing else, and 0 for others
 - `facts`: lists of `[name, value]` texts: an environment, or what vLLM resolved
 - `cells`: `[id, [value on each axis], verdict, state, evidence (-1: none), story, [ms of each case], [overflow, ...],
-  reason, repro, known, environment, resolved, ms, [rerun state, ...], ended_at]`
+  reason, repro, known, environment, resolved, ms, [rerun state, ...], ended_at, expected, behind]`; `behind` says what
+  else was judged where an issue is known
 """
 
 import json
@@ -23,9 +26,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from runner.axes import COUNTS, PRODUCTS, AxisValues, in_id, label
+from runner.axes import COUNTS, PRODUCTS, RELEASES, AxisValues, in_id, label
 from runner.model import Batch, CaseResult, CellResult, Evidence, How, Overflow, State, Verdict
-from runner.reports import heatmap
+from runner.reports import behind, heatmap
+from runner.reports.fields import raised
+from runner.reports.findings import findings
 from runner.reports.summary import NOT_OBTAINED
 from runner.reports.text import one_line, plain
 
@@ -79,6 +84,7 @@ def _head(axes: AxisValues) -> dict[str, Any]:
                 "values": [value if isinstance(value, int) else one_line(value, 60) for value in values],
                 "labels": [one_line(label(axis, value), 60) for value in values],
                 "counts": axis in COUNTS,
+                "releases": axis == RELEASES,
                 "shows": len(values) > 1 or in_id(axis, values[0]),
             }
             for axis, values in axes.items()
@@ -138,15 +144,19 @@ class _Packer:
             _ms(row.duration_s),
             [STATES.index(state) for state in row.reruns],
             self._text(row.ended_at, row.id),
+            self._text(row.expected, row.id),
+            self._text(str(behind.of(row) or ""), row.id),
         ]
 
     def _story(self, row: CellResult) -> int:
-        cases = tuple(self._case(case, row.id) for case in row.cases)
+        unjudged = {name for finding in findings(row) for name in finding.also}
+        cases = tuple((*self._case(case, row.id), int(case.name in unjudged)) for case in row.cases)
         return self._stories.number(cases, lambda: cases)
 
-    def _case(self, case: CaseResult, id_: str) -> tuple[int, int, int, tuple[int, ...]]:
+    def _case(self, case: CaseResult, id_: str) -> tuple[int, int, int, tuple[int, ...], int]:
         overflows = tuple(self._overflow(found) for found in case.overflow)
-        return self._text(case.name, id_), STATES.index(case.state), self._text(case.message, id_), overflows
+        texts = [self._text(text, id_) for text in (case.name, case.message, raised(case.cause) if case.cause else "")]
+        return texts[0], STATES.index(case.state), texts[1], overflows, texts[2]
 
     def _overflow(self, found: Overflow) -> int:
         batch = self._batches.number(found.batch, lambda: _runs(found.batch))

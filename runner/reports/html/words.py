@@ -85,7 +85,8 @@ def verdict_line(rows: Sequence[CellResult]) -> str:
     else:
         known = sum(row.verdict in {Verdict.XFAIL, Verdict.FLAKY} for row in rows)
         passed = sum(row.verdict is Verdict.PASS for row in rows)
-        line = f"Nothing unexpected: {passed:,} passed" + (f", {known:,} fail as known issues say." if known else ".")
+        failing = f", {known:,} fail as known issues say (--no-known judges without them)" if known else ""
+        line = f"Nothing unexpected: {passed:,} passed{failing}."
     if product and other:
         line += f" {count(len(other), 'cell')} could not be judged: {_sum(other)}."
     return f"{line} {_proof(rows)}"

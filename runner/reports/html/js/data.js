@@ -4,7 +4,8 @@ const data = JSON.parse(byId("data").textContent);
 const { axes, names } = data;
 const cells = data.cells;
 const FIELD = { id: 0, axes: 1, verdict: 2, state: 3, evidence: 4, story: 5, times: 6, overflow: 7, reason: 8, repro: 9,
-  known: 10, environment: 11, resolved: 12, ms: 13, reruns: 14, ended: 15 };
+  known: 10, environment: 11, resolved: 12, ms: 13, reruns: 14, ended: 15, expected: 16,
+  behind: 17 };
 
 const get = (cell, name) => cells[cell][FIELD[name]];
 const idOf = (cell) => get(cell, "id");

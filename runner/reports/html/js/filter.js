@@ -1,9 +1,9 @@
 // The language of `--filter`: a port of runner/filters.py, which is the definition; a test holds the two together.
-// `axes`: [{name, values, labels, counts}]; `archs`: other names of archs. A filter is {wanted, unwanted, globs}.
+// `axes`: [{name, values, labels, counts, releases}]; `archs`: other names of archs. A filter is {wanted, unwanted, globs}.
 
 const OPERATOR = "!=|>=|<=|==|=|>|<";
 const TERM = new RegExp(`^(.*?)\\s*(${OPERATOR})\\s*(.*)$`, "s");
-const HOW_TO = "write a label, a glob over ids, axis=value, axis!=value, axis=* or, for spec_k and chunk, axis>=number";
+const HOW_TO = "write a label, a glob over ids, axis=value, axis!=value, axis=* or, for vllm, spec_k and chunk, axis>=number";
 const HOLDS = { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b };
 
 class FilterError extends Error {}
@@ -28,6 +28,10 @@ function parseFilter(text, axes, archs) {
 function addComparison(found, word, [, name, op, text], axes, archs) {
   const axis = axes.find((each) => each.name === name);
   if (!axis) throw new FilterError(`unknown axis “${name}” in “${word}”${hint(name, axes.map((each) => each.name))}`);
+  if (op in HOLDS && axis.releases) {
+    want(found, name, ofReleases(word, op, text, axis));
+    return;
+  }
   if (op in HOLDS) {
     if (!axis.counts) throw new FilterError(`axis “${name}” has no order, in “${word}”: use = or !=`);
     if (!/^[0-9]{1,12}$/.test(text)) {
@@ -50,6 +54,30 @@ function addComparison(found, word, [, name, op, text], axes, archs) {
   }
   if (op === "!=") found.unwanted.push([name, values]);
   else want(found, name, (value) => values.includes(value));
+}
+
+// Every release that the operator holds for; a candidate is none, and never compared.
+function ofReleases(word, op, text, axis) {
+  const limit = release(text);
+  if (!limit) throw new FilterError(`“${word}” does not compare with a release such as 0.32.0: ${HOW_TO}`);
+  const values = axis.values.filter((value) => release(value) && HOLDS[op](inOrder(release(value), limit), 0));
+  if (!values.length) throw new FilterError(`no release of axis “${axis.name}” is ${op}${text}`);
+  return (value) => values.includes(value);
+}
+
+// The numbers of a release without trailing zeros, so that 0.31 and 0.31.0 are equal; null where it is none.
+function release(value) {
+  if (!/^\d{1,6}(\.\d{1,6})*$/.test(value)) return null;
+  const numbers = String(value).split(".").map(Number);
+  while (numbers.length && !numbers.at(-1)) numbers.pop();
+  return numbers;
+}
+
+// Below 0 where the first comes before the second, as Python compares tuples.
+function inOrder(first, second) {
+  const at = first.findIndex((number, i) => number !== second[i]);
+  if (at < 0) return first.length - second.length;
+  return at < second.length ? first[at] - second[at] : 1;
 }
 
 function addLabel(found, word, axes, archs) {

@@ -20,9 +20,11 @@ function storyOf(cell) {
   const reason = textOf(cell, get(cell, "reason"));
   const overflows = get(cell, "overflow");
   if (reason) parts.push(heading("Reason"), make("pre", {}, reason));
+  const expected = textOf(cell, get(cell, "expected"));
+  if (expected) parts.push(heading("Expected"), make("p", {}, expected));
   if (overflows.length) parts.push(heading("Overflow"), ...overflows.map((each) => drawOverflow(cell, each)));
   const known = textOf(cell, get(cell, "known"));
-  if (known) parts.push(heading("Known issue"), linked(known));
+  if (known) parts.push(heading("Known issue"), linked(known), make("p", { class: "behind" }, textOf(cell, get(cell, "behind"))));
   const repro = textOf(cell, get(cell, "repro"));
   if (repro) parts.push(heading("See it again"), copyable(repro));
   const cases = data.stories[get(cell, "story")];
@@ -50,19 +52,20 @@ function facts(pairs) {
   return make("dl", { class: "facts" }, ...entries);
 }
 
-// What is bad first, and open; a case that held is a line.
+// What is bad first, and open; a case that held is a line. What ended at another one's trouble stands behind it, closed.
 function casesOf(cell, cases) {
   const times = get(cell, "times");
-  const order = cases.map((found, i) => [found, times[i]]).sort(([a], [b]) => a[1] - b[1]);
-  return make("div", { class: "cases" }, ...order.map(([[name, state, message], ms]) => {
+  const order = cases.map((found, i) => [found, times[i]]).sort(([a], [b]) => a[1] - b[1] || a[5] - b[5]);
+  return make("div", { class: "cases" }, ...order.map(([[name, state, message, , from, after], ms]) => {
     const words = names.states[state];
     const badge = make("span", { class: `badge v-${words}` }, words);
-    const time = make("span", { class: "note" }, `${figure(ms)} ms`);
-    const head = [badge, make("span", { class: "name" }, textOf(cell, name)), time];
-    const text = textOf(cell, message);
-    if (!text) return make("p", { class: "case" }, ...head);
+    const note = make("span", { class: "note" }, `${after ? "ended at the same, judged nothing else · " : ""}${figure(ms)} ms`);
+    const head = [badge, make("span", { class: "name" }, textOf(cell, name)), note];
+    const [text, raised] = [textOf(cell, message), textOf(cell, from)];
+    if (!text && !raised) return make("p", { class: "case" }, ...head);
+    const said = [...(raised ? [make("p", { class: "raised" }, `raised ${raised}`)] : []), ...(text ? [make("pre", {}, text)] : [])];
     const summary = make("summary", {}, ...head);
-    return make("details", { class: "case", open: words !== "pass" }, summary, make("pre", {}, text));
+    return make("details", { class: "case", open: words !== "pass" && !after }, summary, ...said);
   }));
 }
 

@@ -44,6 +44,11 @@ def kill_itself():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def interrupt_itself():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+
+
 def abort():
     os.abort()
 
