@@ -1,4 +1,4 @@
-"""The two questions that are asked of GitHub: which self-hosted machines are online, how far the jobs of a run are.
+"""What is asked of GitHub: which self-hosted machines are online, how far the jobs of a run are, and what `pulls` asks.
 
 Sources: docs.github.com/rest, "List self-hosted runners for a repository" (needs a token with administration: read) and
 "List jobs for a workflow run attempt" (actions: read).
@@ -9,7 +9,7 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,18 @@ class Api:
         except ValidationError:
             raise Unavailable("GitHub's list of jobs is none") from None
 
+    def get(self, path: str) -> dict[str, Any]:
+        """What is at a path below the repository."""
+        return self._get(path)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for something to be done, once, for it may have been done; {} where no words came."""
+        try:
+            answer = self._send(f"{self.url}/repos/{self.repository}/{path}", json.dumps(body).encode())
+        except _Again as error:
+            raise Unavailable(f"GitHub does not do {path}: {error}") from None
+        return answer if isinstance(answer, dict) else {}
+
     def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
         for page in range(1, 11):
             rows = self._get(f"{path}?per_page={PAGE}&page={page}").get(key)
@@ -115,13 +127,17 @@ class Api:
         reraise=True,
     )
     def _try(self, url: str) -> Any:
+        return self._send(url)
+
+    def _send(self, url: str, body: bytes | None = None) -> Any:
         headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, see `here`
+        request = urllib.request.Request(url, body, headers)  # noqa: S310 - http or https, see `here`
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
-                return json.load(response)
+                text = response.read()
+                return json.loads(text) if text else None
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in {401, 403, 404}:

@@ -11,7 +11,7 @@ from runner import candidates, select
 from runner.ci import jobs
 from runner.ci.api import Api, Unavailable
 from runner.ci.api import offline as unserved
-from runner.ci.jobs import Asked, Job, Side
+from runner.ci.jobs import Asked, Job, MachineLabel, Side
 from runner.environments.recipe import digest, recipe_for
 from runner.errors import UsageError
 from runner.machine import CUDA_PYTHON
@@ -45,6 +45,7 @@ def asked(
     commit: str,
     checkout: Path,
     machines: tuple[str, ...],
+    machine: MachineLabel = MachineLabel.RELEASES,
 ) -> Question:
     """UsageError where release and commit are both given, or one of them is none."""
     if vllm and commit:
@@ -55,12 +56,16 @@ def asked(
     if vllm and vllm not in map(str, chart.axes["vllm"]):
         raise UsageError(f"{quoted(vllm)} is no release of the matrix{hint(vllm, chart.axes['vllm'])}")
     texts = (*filters, f"vllm={vllm}") if vllm else filters
+    settled = candidates.settled(chart)
     return Question(
-        chart=chart, asked=Asked(tier=tier, filters=texts, candidates=candidates.settled(chart), machines=machines)
+        chart=chart,
+        asked=Asked(tier=tier, filters=texts, candidates=settled, machines=machines, machine=machine),
     )
 
 
-def offline(machines: Sequence[str], say: Callable[[str], None]) -> Mapping[str, str]:
+def offline(
+    machines: Sequence[str], say: Callable[[str], None], machine: MachineLabel = MachineLabel.RELEASES
+) -> Mapping[str, str]:
     """The archs that no machine serves now, and why; none where we may not ask."""
     if not machines:
         return {}
@@ -68,7 +73,7 @@ def offline(machines: Sequence[str], say: Callable[[str], None]) -> Mapping[str,
         say(f"{RUNNERS_TOKEN} is not set: whether machines are online is not asked, and each counts as online")
         return {}
     try:
-        return unserved(machines, Api.here(RUNNERS_TOKEN).machines(), jobs.GPU_LABELS)
+        return unserved(machines, Api.here(RUNNERS_TOKEN).machines(), machine.labels)
     except Unavailable as error:
         say(f"{error}: each machine counts as online")
         return {}

@@ -25,8 +25,18 @@ MOST_JOBS = 32
 CELLS_PER_JOB = 2_000
 """Of a hosted job: minutes for metadata, longer where attention is computed; each installs an environment first."""
 HOSTED = ("ubuntu-24.04",)
-GPU_LABELS = ("self-hosted", "gpu")
-"""A machine with a GPU has these labels and the name of its arch, such as sm90."""
+
+
+class MachineLabel(StrEnum):
+    """What a machine with a GPU is for. One that ran a stranger's code makes no evidence that is signed."""
+
+    PULL_REQUESTS = "gpu-pr"
+    RELEASES = "gpu-release"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All that such a machine has, but for the name of its arch, such as sm90."""
+        return ("self-hosted", self.value)
 
 
 class Side(StrEnum):
@@ -73,6 +83,7 @@ class Asked:
     """Archs for which a machine is registered."""
     offline: Mapping[str, str] = field(default_factory=dict)
     """By arch, why its machine is not asked now."""
+    machine: MachineLabel = MachineLabel.RELEASES
 
 
 JOB = TypeAdapter(Job)
@@ -109,7 +120,7 @@ def _device(chart: Matrix, asked: Asked, arch: str) -> tuple[Job, Plan] | None:
     job = Job(
         name=arch,
         side=Side.DEVICE,
-        runs_on=(*GPU_LABELS, arch),
+        runs_on=(*asked.machine.labels, arch),
         tier=asked.tier,
         filters=filters,
         candidates=asked.candidates,

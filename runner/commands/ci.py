@@ -8,7 +8,8 @@ import typer
 
 from runner import output
 from runner.ci import step
-from runner.commands import ci_machines, ci_results
+from runner.ci.jobs import MachineLabel
+from runner.commands import ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
 from runner.matrix import Matrix
 from runner.options import EngineName, default_matrix
@@ -19,6 +20,10 @@ Machines = Annotated[
 FilterText = Annotated[str, typer.Option("--filter-text", envvar="FILTER", metavar="EXPR", help="One more filter.")]
 Vllm = Annotated[str, typer.Option("--vllm", envvar="VLLM", metavar="RELEASE", help="The release of vLLM to judge.")]
 TierText = Annotated[str | None, typer.Option("--tier", envvar="TIER", metavar="NAME", help="A tier of the matrix.")]
+Label = Annotated[
+    MachineLabel,
+    typer.Option("--machine-label", envvar="MACHINE_LABEL", help="Whether the machines run pull requests or releases."),
+]
 Commit = Annotated[
     str, typer.Option("--commit", envvar="VLLM_COMMIT", metavar="SHA", help="A commit of vLLM, checked out before.")
 ]
@@ -33,6 +38,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     ci_results.add_to(ci)
     ci_machines.add_to(ci)
+    ci_pulls.add_to(ci)
     app.add_typer(ci, name="ci")
 
 
@@ -61,6 +67,7 @@ def plan(
     commit: Commit = "",
     checkout: Checkout = Path("vllm"),
     machines: Machines = "",
+    machine: Label = MachineLabel.RELEASES,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the plan is kept.")] = Path("plan"),
 ) -> None:
     """Write which jobs there are, and which cells each has; tell the workflow, in GITHUB_OUTPUT."""
@@ -74,8 +81,9 @@ def plan(
         commit=commit,
         checkout=checkout,
         machines=asking.names(machines),
+        machine=machine,
     )
-    offline = asking.offline(question.asked.machines, output.note)
+    offline = asking.offline(question.asked.machines, output.note, machine)
     made = jobs.make(question.chart, asking.with_offline(question.asked, offline))
     gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart)
     for name, value in asking.outputs(tuple(job for job, _ in made)).items():

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tests.actions import api_asked
 from tests.answering import answering
 
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 @contextmanager
 def served(github: "GitHub") -> Iterator[str]:
     """The address of a server that answers for it."""
-    with answering(lambda path, authorization: answer(github, path.partition("?")[0], authorization or "")) as address:
+    with answering(
+        lambda path, authorization: answer(github, path.partition("?")[0], authorization or ""),
+        lambda path, authorization, given: api_asked.do(github, path, authorization or "", given),
+    ) as address:
         yield address
 
 
@@ -46,4 +50,4 @@ def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, dict[s
             if job.attempt == attempt or not github.lists_only_what_ran_again
         ]
         return 200, {"total_count": len(jobs), "jobs": jobs}
-    return 404, {"message": "Not Found"}
+    return api_asked.read(github, path, authorization) or (404, {"message": "Not Found"})

@@ -15,7 +15,7 @@ import yaml
 from tests.actions.expressions import Functions, Unknown, fill, holds
 from tests.actions.steps import Steps
 
-WORKFLOW_KEYS = {"name", "on", "permissions", "concurrency", "env", "jobs"}
+WORKFLOW_KEYS = {"name", "run-name", "on", "permissions", "concurrency", "env", "jobs"}
 JOB_KEYS = {
     "name", "needs", "if", "runs-on", "strategy", "timeout-minutes", "permissions", "outputs", "env", "steps",
     "uses", "with", "secrets", "concurrency",
@@ -69,6 +69,14 @@ class GitHub:
     vars: dict[str, str] = field(default_factory=dict)
     runs: dict[int, "Run"] = field(default_factory=dict)
     cache_keys: list[str] = field(default_factory=list)
+    rights: dict[str, str] = field(default_factory=dict)
+    """What an account may do in the repository; none where it is not named."""
+    heads: dict[int, str] = field(default_factory=dict)
+    """The newest commit of each open pull request."""
+    comments: list[tuple[int, str]] = field(default_factory=list)
+    """What was answered, by pull request."""
+    asked: list[Callable[..., "Run"]] = field(default_factory=list)
+    """What the API was asked to start: it begins after the answer, when a story says `go_on`."""
     lists_only_what_ran_again: bool = False
     """Whether the jobs of a later attempt are only those that ran in it: GitHub's documentation leaves it open."""
     minute_s: float = 60.0
@@ -82,6 +90,10 @@ class GitHub:
         if self._may_start(run):
             run.execute()
         return run
+
+    def go_on(self, cancel_when: Callable[["Job"], bool] | None = None) -> "Run":
+        """Begin what the API was asked to start."""
+        return self.asked.pop(0)(cancel_when)
 
     def _may_start(self, run: "Run") -> bool:
         """By its concurrency group: an older run in it is cancelled, or this one waits and takes the place of another
@@ -128,7 +140,7 @@ class Job:
     def machine_folder(self) -> Path:
         """Where the Actions runner of the machine keeps its work; on a machine that lives on, the same for each job."""
         if self.machine and not self.machine.hosted:
-            return self.run.github.folder / "machines" / self.machine.name
+            return self.run.github.folder / "machines" / self.machine.name / "_work"
         return self.folder
 
     @property
@@ -172,6 +184,13 @@ class Run:
     def job(self, name: str) -> Job:
         (found,) = [job for job in self.all_jobs if job.name == name]
         return found
+
+    @property
+    def title(self) -> str:
+        """As `run-name` says."""
+        document = load(self.tree / ".github/workflows" / self.workflow)
+        contexts = {"github": self.context, "inputs": self._inputs(document)}
+        return str(fill(document.get("run-name", self.workflow), contexts, {}))
 
     @property
     def in_progress(self) -> bool:
