@@ -1,4 +1,4 @@
-"""What is asked of GitHub: which self-hosted machines are online, how far the jobs of a run are, and what `pulls` asks.
+"""The two questions that are asked of GitHub: which self-hosted machines are online, how far the jobs of a run are.
 
 Sources: docs.github.com/rest, "List self-hosted runners for a repository" (needs a token with administration: read) and
 "List jobs for a workflow run attempt" (actions: read).
@@ -9,7 +9,7 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,26 @@ class Api:
             raise UsageError("GITHUB_API_URL is no web address")
         return cls(url=url.rstrip("/"), repository=repository, token=os.environ.get(token_from, ""))
 
+    def get(self, path: str) -> dict[str, Any]:
+        """What is at a path below the repository."""
+        return self._get(path)
+
+    def post(self, path: str, body: object) -> dict[str, Any]:
+        """Ask for something to be done, once, for it may have been done; {} where no words came."""
+        headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28",
+                   "Authorization": f"Bearer {self.token}"}  # fmt: skip
+        url = f"{self.url}/repos/{self.repository}/{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - http or https, see `here`
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
+                answer = json.loads(response.read() or b"{}")
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise Unavailable(f"GitHub does not do {path}: HTTP {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"GitHub does not answer to {path}: {error}") from None
+        return answer if isinstance(answer, dict) else {}
+
     def machines(self) -> list[Machine]:
         """All self-hosted runners of the repository; Unavailable where the token may not ask."""
         return [
@@ -89,18 +109,6 @@ class Api:
             return _STATES.validate_python(kept)
         except ValidationError:
             raise Unavailable("GitHub's list of jobs is none") from None
-
-    def get(self, path: str) -> dict[str, Any]:
-        """What is at a path below the repository."""
-        return self._get(path)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for something to be done, once, for it may have been done; {} where no words came."""
-        try:
-            answer = self._send(f"{self.url}/repos/{self.repository}/{path}", json.dumps(body).encode())
-        except _Again as error:
-            raise Unavailable(f"GitHub does not do {path}: {error}") from None
-        return answer if isinstance(answer, dict) else {}
 
     def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
         for page in range(1, 11):
@@ -127,17 +135,13 @@ class Api:
         reraise=True,
     )
     def _try(self, url: str) -> Any:
-        return self._send(url)
-
-    def _send(self, url: str, body: bytes | None = None) -> Any:
         headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        request = urllib.request.Request(url, body, headers)  # noqa: S310 - http or https, see `here`
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, see `here`
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
-                text = response.read()
-                return json.loads(text) if text else None
+                return json.load(response)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in {401, 403, 404}:

@@ -11,7 +11,7 @@ from runner import candidates, select
 from runner.ci import jobs
 from runner.ci.api import Api, Unavailable
 from runner.ci.api import offline as unserved
-from runner.ci.jobs import Asked, Job, MachineLabel, Side
+from runner.ci.jobs import Asked, Job, Side
 from runner.environments.recipe import digest, recipe_for
 from runner.errors import UsageError
 from runner.machine import CUDA_PYTHON
@@ -45,7 +45,7 @@ def asked(
     commit: str,
     checkout: Path,
     machines: tuple[str, ...],
-    machine: MachineLabel = MachineLabel.RELEASES,
+    pool: str = jobs.POOLS[0],
 ) -> Question:
     """UsageError where release and commit are both given, or one of them is none."""
     if vllm and commit:
@@ -56,16 +56,21 @@ def asked(
     if vllm and vllm not in map(str, chart.axes["vllm"]):
         raise UsageError(f"{quoted(vllm)} is no release of the matrix{hint(vllm, chart.axes['vllm'])}")
     texts = (*filters, f"vllm={vllm}") if vllm else filters
-    settled = candidates.settled(chart)
     return Question(
         chart=chart,
-        asked=Asked(tier=tier, filters=texts, candidates=settled, machines=machines, machine=machine),
+        asked=Asked(
+            tier=tier, filters=texts, candidates=candidates.settled(chart), machines=machines, pool=_pool(pool)
+        ),
     )
 
 
-def offline(
-    machines: Sequence[str], say: Callable[[str], None], machine: MachineLabel = MachineLabel.RELEASES
-) -> Mapping[str, str]:
+def _pool(name: str) -> str:
+    if name not in jobs.POOLS:
+        raise UsageError(f"{quoted(name)} is no label of machines with GPUs: {', '.join(jobs.POOLS)}")
+    return name
+
+
+def offline(machines: Sequence[str], say: Callable[[str], None], pool: str = jobs.POOLS[0]) -> Mapping[str, str]:
     """The archs that no machine serves now, and why; none where we may not ask."""
     if not machines:
         return {}
@@ -73,7 +78,7 @@ def offline(
         say(f"{RUNNERS_TOKEN} is not set: whether machines are online is not asked, and each counts as online")
         return {}
     try:
-        return unserved(machines, Api.here(RUNNERS_TOKEN).machines(), machine.labels)
+        return unserved(machines, Api.here(RUNNERS_TOKEN).machines(), jobs.labels(pool))
     except Unavailable as error:
         say(f"{error}: each machine counts as online")
         return {}

@@ -25,18 +25,13 @@ MOST_JOBS = 32
 CELLS_PER_JOB = 2_000
 """Of a hosted job: minutes for metadata, longer where attention is computed; each installs an environment first."""
 HOSTED = ("ubuntu-24.04",)
+POOLS = ("gpu-release", "gpu-pr")
+"""Machines that never run a stranger's code, and those that do: what is signed comes only from the first."""
 
 
-class MachineLabel(StrEnum):
-    """What a machine with a GPU is for. One that ran a stranger's code makes no evidence that is signed."""
-
-    PULL_REQUESTS = "gpu-pr"
-    RELEASES = "gpu-release"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """All that such a machine has, but for the name of its arch, such as sm90."""
-        return ("self-hosted", self.value)
+def labels(pool: str) -> tuple[str, str]:
+    """A machine with a GPU has these labels and the name of its arch, such as sm90."""
+    return "self-hosted", pool
 
 
 class Side(StrEnum):
@@ -81,9 +76,10 @@ class Asked:
     candidates: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
     """Archs for which a machine is registered."""
+    pool: str = POOLS[0]
+    """The label of those machines."""
     offline: Mapping[str, str] = field(default_factory=dict)
     """By arch, why its machine is not asked now."""
-    machine: MachineLabel = MachineLabel.RELEASES
 
 
 JOB = TypeAdapter(Job)
@@ -120,7 +116,7 @@ def _device(chart: Matrix, asked: Asked, arch: str) -> tuple[Job, Plan] | None:
     job = Job(
         name=arch,
         side=Side.DEVICE,
-        runs_on=(*asked.machine.labels, arch),
+        runs_on=(*labels(asked.pool), arch),
         tier=asked.tier,
         filters=filters,
         candidates=asked.candidates,

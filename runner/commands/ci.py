@@ -8,7 +8,6 @@ import typer
 
 from runner import output
 from runner.ci import step
-from runner.ci.jobs import MachineLabel
 from runner.commands import ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
 from runner.matrix import Matrix
@@ -20,10 +19,6 @@ Machines = Annotated[
 FilterText = Annotated[str, typer.Option("--filter-text", envvar="FILTER", metavar="EXPR", help="One more filter.")]
 Vllm = Annotated[str, typer.Option("--vllm", envvar="VLLM", metavar="RELEASE", help="The release of vLLM to judge.")]
 TierText = Annotated[str | None, typer.Option("--tier", envvar="TIER", metavar="NAME", help="A tier of the matrix.")]
-Label = Annotated[
-    MachineLabel,
-    typer.Option("--machine-label", envvar="MACHINE_LABEL", help="Whether the machines run pull requests or releases."),
-]
 Commit = Annotated[
     str, typer.Option("--commit", envvar="VLLM_COMMIT", metavar="SHA", help="A commit of vLLM, checked out before.")
 ]
@@ -67,7 +62,9 @@ def plan(
     commit: Commit = "",
     checkout: Checkout = Path("vllm"),
     machines: Machines = "",
-    machine: Label = MachineLabel.RELEASES,
+    pool: Annotated[
+        str, typer.Option("--pool", envvar="POOL", metavar="LABEL", help="Of GPU machines: gpu-release or gpu-pr.")
+    ] = "gpu-release",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the plan is kept.")] = Path("plan"),
 ) -> None:
     """Write which jobs there are, and which cells each has; tell the workflow, in GITHUB_OUTPUT."""
@@ -81,9 +78,9 @@ def plan(
         commit=commit,
         checkout=checkout,
         machines=asking.names(machines),
-        machine=machine,
+        pool=pool,
     )
-    offline = asking.offline(question.asked.machines, output.note, machine)
+    offline = asking.offline(question.asked.machines, output.note, question.asked.pool)
     made = jobs.make(question.chart, asking.with_offline(question.asked, offline))
     gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart)
     for name, value in asking.outputs(tuple(job for job, _ in made)).items():
