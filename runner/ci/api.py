@@ -91,6 +91,26 @@ class Api:
             raise UsageError("GITHUB_API_URL is no web address")
         return cls(url=url.rstrip("/"), repository=repository, token=os.environ.get(token_from, ""))
 
+    def get(self, path: str) -> dict[str, Any]:
+        """What is at a path below the repository."""
+        return self._get(path)
+
+    def post(self, path: str, body: object, method: str = "POST") -> dict[str, Any]:
+        """Ask for something to be done, once, for it may have been done; {} where no words came."""
+        headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28",
+                   "Authorization": f"Bearer {self.token}"}  # fmt: skip
+        url = f"{self.url}/repos/{self.repository}/{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)  # noqa: S310 - see `here`
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
+                answer = json.loads(response.read() or b"{}")
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise Unavailable(f"GitHub does not do {path}: HTTP {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"GitHub does not answer to {path}: {error}") from None
+        return answer if isinstance(answer, dict) else {}
+
     def machines(self) -> list[Machine]:
         """All self-hosted runners of the repository; Unavailable where the token may not ask."""
         return [
@@ -140,8 +160,10 @@ class Api:
 
     def write_issue(self, number: int | None, **fields: str) -> None:
         """Open one, or change the one with this number."""
-        path = "issues" if number is None else f"issues/{number}"
-        self._ask(path, "POST" if number is None else "PATCH", fields)
+        if number is None:
+            self.post("issues", fields)
+        else:
+            self.post(f"issues/{number}", fields, "PATCH")
 
     def _all(self, path: str, key: str | None) -> Iterator[dict[str, Any]]:
         for page in range(1, 11):
@@ -159,9 +181,9 @@ class Api:
             raise Unavailable(f"GitHub's answer about {path} is no object")
         return answer
 
-    def _ask(self, path: str, method: str = "GET", body: object = None) -> Any:
+    def _ask(self, path: str) -> Any:
         try:
-            return self._try(f"{self.url}/repos/{self.repository}/{path}", method, body)
+            return self._try(f"{self.url}/repos/{self.repository}/{path}")
         except _Again as error:
             raise Unavailable(f"GitHub does not answer about {path.partition('?')[0]}: {error}") from None
 
@@ -171,12 +193,11 @@ class Api:
         wait=wait_exponential(multiplier=0.5, max=10),
         reraise=True,
     )
-    def _try(self, url: str, method: str, body: object) -> Any:
+    def _try(self, url: str) -> Any:
         headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - http or https, see `here`
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, see `here`
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
                 return json.load(response)

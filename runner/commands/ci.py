@@ -8,7 +8,7 @@ import typer
 
 from runner import output
 from runner.ci import step
-from runner.commands import ci_machines, ci_results
+from runner.commands import ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
 from runner.matrix import Matrix
 from runner.options import EngineName, default_matrix
@@ -36,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     ci_results.add_to(ci)
     ci_machines.add_to(ci)
+    ci_pulls.add_to(ci)
     app.add_typer(ci, name="ci")
 
 

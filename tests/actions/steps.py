@@ -39,17 +39,20 @@ class Steps:
         self.path: list[str] = []
         self.results: dict[str, dict[str, Any]] = {}
         self.failed = False
-        self.temp = job.folder / "temp"
+        lives_on = job.machine is not None and not job.machine.hosted
+        self.temp = job.machine_folder / "_temp" if lives_on else job.folder / "temp"
 
     def execute(self, steps: list[dict[str, Any]]) -> str:
         """The conclusion of the job."""
-        for folder in (self.temp, self.job.workspace, self.job.folder / "home"):
+        shutil.rmtree(self.temp, ignore_errors=True)  # as the Actions runner does before each job
+        diagnostics = self.job.folder / "diag"
+        for folder in (self.temp, diagnostics, self.job.workspace, self.job.folder / "home"):
             folder.mkdir(parents=True, exist_ok=True)
         self.fetch(steps)
         machine = self.job.machine
         assert machine
         env = {"PATH": "/usr/bin:/bin", **self.env, **self.variables()}  # a workflow's own variables may be there
-        with job_worker.asked(machine.hook, self.temp, env) as found:
+        with job_worker.asked(machine.hook, diagnostics, env) as found:
             self.job.log += found.log
             self.failed = not found.admitted
             if not found.worker_lives:
@@ -184,10 +187,15 @@ class Steps:
             "GITHUB_EVENT_NAME": run.event.name,
             "GITHUB_EVENT_PATH": str(event),
             "GITHUB_REF": run.event.ref,
+            "GITHUB_REF_NAME": run.event.ref.removeprefix("refs/heads/").removeprefix("refs/pull/"),
+            "GITHUB_REF_PROTECTED": "true" if run.event.ref in run.github.protected else "false",
             "GITHUB_REPOSITORY": run.github.repository,
             "GITHUB_RUN_ATTEMPT": str(run.attempt),
             "GITHUB_RUN_ID": str(run.number),
+            "GITHUB_SERVER_URL": "https://github.com",
             "GITHUB_SHA": run.sha,
+            "GITHUB_WORKFLOW": run.name,
+            "GITHUB_WORKFLOW_REF": f"{run.github.repository}/.github/workflows/{run.workflow}@{run.event.ref}",
             "GITHUB_WORKSPACE": str(self.job.workspace),
             "RUNNER_ENVIRONMENT": "github-hosted" if machine.hosted else "self-hosted",
             "RUNNER_TEMP": str(self.temp),

@@ -25,8 +25,8 @@ def made(small, *machines: str, offline: dict[str, str] | None = None, **asked):
 def test_one_job_for_each_machine_and_one_for_all_hosted_cells(small) -> None:
     (sm90, plan90), (sm100, _), (hosted, all_) = made(small, "sm90", "sm100")
     # 2 backends x 2 hybrid x k 0,1 x 2 chunks = 16 cells of each arch
-    assert (sm90.name, sm90.runs_on, sm90.cells) == ("sm90", ("self-hosted", "gpu", "sm90"), 16)
-    assert sm100.runs_on == ("self-hosted", "gpu", "sm100")
+    assert (sm90.name, sm90.runs_on, sm90.cells) == ("sm90", ("self-hosted", "gpu-release", "sm90"), 16)
+    assert sm100.runs_on == ("self-hosted", "gpu-release", "sm100")
     assert (hosted.name, hosted.runs_on, hosted.cells) == ("hosted", ("ubuntu-24.04",), 32)
     assert {one.evidence for one in plan90.planned} == {Evidence.DEVICE}
     assert {one.evidence for one in all_.planned} == {Evidence.EMULATED}
