@@ -29,6 +29,7 @@ def answering(answer: Answer, done: Done | None = None) -> Iterator[str]:
             self.reply(*done(self.path, self.headers.get("Authorization"), given))
 
         do_PATCH = do_POST  # noqa: N815 - both say what is to be done
+
         def reply(self, code: int, body: Any) -> None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(code)

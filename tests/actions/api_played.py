@@ -56,7 +56,11 @@ def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, Any]:
             if job.attempt == attempt or not github.lists_only_what_ran_again
         ]
         return 200, {"total_count": len(jobs), "jobs": jobs}
-    return api_issues.read(github, path, authorization) or api_asked.read(github, path, authorization) or (404, {"message": "Not Found"})
+    return (
+        api_issues.read(github, path, authorization)
+        or api_asked.read(github, path, authorization)
+        or (404, {"message": "Not Found"})
+    )
 
 
 def as_run(run: "Run") -> dict[str, Any]:

@@ -305,7 +305,8 @@ def with_defaults(what: str, declared: Mapping[str, Any], given: Mapping[str, An
         if one.get("required") == "true" and name not in given:
             raise Unknown(f"{what} needs the input {name}")
     return {
-        name: typed(given.get(name, one.get("default", "")), one.get("type", "string")) for name, one in declared.items()
+        name: typed(given.get(name, one.get("default", "")), one.get("type", "string"))
+        for name, one in declared.items()
     }
 
 
@@ -424,7 +425,9 @@ class Level:
     def name_prefix(self) -> str:
         return self.prefix.replace("/", " / ")
 
-    def call(self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> dict[str, Any] | None:
+    def call(
+        self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions
+    ) -> dict[str, Any] | None:
         """How it came out, with what it gives its caller; None while a job in it waits for its machine."""
         uses = job["uses"]
         if not uses.startswith("$/.github/workflows/"):
