@@ -54,7 +54,7 @@ as=()
 if ((EUID == 0)); then
     user=${RUNNER_USER:-actions}
     chown -R "$user" "$place"
-    as=(runuser -u "$user" --)
+    as=(setpriv "--reuid=$user" "--regid=$(id -g "$user")" --init-groups --no-new-privs)
 fi
 cd "$place"
 exec "${as[@]}" env -i "HOME=$place" PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \

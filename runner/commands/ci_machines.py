@@ -1,6 +1,7 @@
 """`runner ci admit|clean`: what a machine with GPUs asks before a job, and how it is left afterwards."""
 
 import os
+import syslog
 from pathlib import Path
 from typing import Annotated
 
@@ -37,9 +38,16 @@ def admit(
     try:
         output.emit(f"taken: {admission.admit(rules, os.environ)}")
     except admission.Refused as error:
-        output.note(f"refused: {error}")
-        eviction.evict(place, output.note)
+        _tell(f"refused: {error}")
+        eviction.evict(place, _tell)
         raise
+
+
+def _tell(text: str) -> None:
+    """To the job's log, which may be lost with the job, and to the machine's."""
+    output.note(text)
+    syslog.openlog("attnmatrix")
+    syslog.syslog(syslog.LOG_WARNING, text)
 
 
 def clean(

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
             trees={(OWN, MAIN): tree_of_main},
             machines=[HOSTED, *machines],
             secrets=SECRETS if secrets is None else secrets,
-            vars={"GPU_MACHINES": ",".join(sorted({label for m in machines for label in m.labels if "sm" in label}))},
+            vars={"GPU_MACHINES": archs("gpu-release", machines), "GPU_PR_MACHINES": archs("gpu-pr", machines)},
             rights={"maintainer": "write", "reader": "read"},
         )
         github.folder.mkdir()
@@ -97,6 +98,12 @@ RUNS = {
 """The workflows that a machine of each kind takes, as docs/self-hosted.md says."""
 
 
+def archs(label: str, machines: Sequence[Machine]) -> str:
+    return ",".join(
+        sorted({one for machine in machines if label in machine.labels for one in machine.labels if "sm" in one})
+    )
+
+
 def gpu_machine(arch: str, *, online: bool = True, label: str = "gpu-release", **env: str) -> Machine:
     return Machine(f"lab-{arch}", frozenset({"self-hosted", label, arch}), online=online, env=env)
 
@@ -104,7 +111,8 @@ def gpu_machine(arch: str, *, online: bool = True, label: str = "gpu-release", *
 def hook(folder: Path, machine: Machine, work: Path) -> Path:
     """The script of docs/self-hosted.md, for this repository and machine, with the project that is tested."""
     page = (PROJECT / "docs/self-hosted.md").read_text()
-    (script,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (script,) = re.findall(r"^ *```bash\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+    script = textwrap.dedent(script)
     python = folder / "python"
     # -I would find the project that is installed, which is not the one that is tested
     python.write_text(f'#!/bin/bash\n[[ "$1" == -I ]] && PYTHONPATH={PROJECT} exec {sys.executable} "${{@:2}}"\n')

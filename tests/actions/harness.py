@@ -174,6 +174,10 @@ class Run:
     """Jobs that wait for a machine, and all that need them: the run is in progress as long as there is one."""
     alone: str = ""
     """The one job that this attempt runs again, with what needs it; empty where all that is red is."""
+    afresh: bool = False
+    """Whether this attempt runs everything again."""
+    dies: frozenset[str] = frozenset()
+    """Jobs whose machine is lost when their steps begin: the job fails, and nothing is uploaded."""
     pending: bool = False
     """Whether it waits for another run of its concurrency group."""
     expired: bool = False
@@ -250,33 +254,21 @@ class Run:
 
     def rerun_failed(self) -> None:
         """Another attempt: what did not end well, and what needs it."""
-        self.attempt, self.cancelled, self.again, self.expired = self.attempt + 1, False, set(), False
-        self.execute()
+        self._rerun()
 
-    @property
-    def tree(self) -> Path:
-        return self.github.trees[self.github.repository, self.sha]
-
-    @property
-    def context(self) -> dict[str, Any]:
-        """The context `github`."""
-        return {
-            "repository": self.github.repository,
-            "sha": self.sha,
-            "ref": self.event.ref,
-            "run_id": self.number,
-            "run_attempt": self.attempt,
-            "event_name": self.event.name,
-            "event": self.event.payload,
-            "server_url": "https://github.com",
-        }
+    def rerun_all(self) -> None:
+        """Another attempt at everything."""
+        self._rerun(afresh=True)
 
     def rerun_job(self, name: str) -> None:
-        """Another attempt at one job that has ended, and at what needs it; all else stays, however it came out."""
+        """Another attempt at one job, and at what needs it; all else stays, however it came out."""
+        self._rerun(alone=self.job(name).key)
+
+    def _rerun(self, *, alone: str = "", afresh: bool = False) -> None:
         if self.in_progress:
             raise Unknown("GitHub runs nothing again while the run is in progress")
         self.attempt, self.cancelled, self.again, self.expired = self.attempt + 1, False, set(), False
-        self.alone = self.job(name).key
+        self.alone, self.afresh = alone, afresh
         self.execute()
 
     def _inputs(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -400,7 +392,7 @@ class Level:
 
     def may_stay(self, key: str, needs: list[str]) -> bool:
         mine = [job for job in self.run.jobs.values() if job.key == key]
-        if not mine or self.run.attempt == 1 or self.again or self.ran_again(needs):
+        if not mine or self.run.attempt == 1 or self.run.afresh or self.again or self.ran_again(needs):
             return False
         if self.run.alone:
             return key != self.run.alone
@@ -488,7 +480,7 @@ class Level:
         return {"result": result, "outputs": outputs}
 
     def may_stay_instance(self, key: str, job: dict[str, Any]) -> bool:
-        return not self.again and not self.ran_again(self.needs(job))
+        return not self.run.afresh and not self.again and not self.ran_again(self.needs(job))
 
     def run_one(self, key: str, name: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> Job:
         labels = fill(job["runs-on"], contexts, functions)
@@ -515,7 +507,7 @@ class Level:
                **fill(job.get("env", {}), with_secrets, functions)}  # fmt: skip
         minutes = float(fill(job.get("timeout-minutes", "360"), contexts, functions))
         steps = Steps(made, env, self.secrets, minutes * self.run.github.minute_s)
-        made.conclusion = steps.execute(job["steps"])
+        made.conclusion = "failure" if name in self.run.dies else steps.execute(job["steps"])
         outputs = fill(job.get("outputs", {}), {**contexts, "steps": steps.results}, functions)
         made.outputs = {key: "" if value is None else str(value) for key, value in outputs.items()}
         made.status = "completed"

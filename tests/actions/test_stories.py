@@ -1,7 +1,5 @@
 """Our workflows, executed: each story ends as it should. Real vLLM where cells run."""
 
-import json
-import re
 from pathlib import Path
 
 import pytest
@@ -9,17 +7,8 @@ import pytest
 from runner import results
 from runner.engines.local import marked
 from runner.environments import venv
-from tests.actions.conftest import (
-    EXCLUDED,
-    OVERFLOWS,
-    OWN,
-    PASSES,
-    PROJECT,
-    SECRETS,
-    Build,
-    gpu_machine,
-)
-from tests.actions.events import HEAD, MAIN, MERGED, MERGED_LATER, PUSHED, pull_request
+from tests.actions.conftest import EXCLUDED, OVERFLOWS, OWN, PASSES, PROJECT, SECRETS, Build, gpu_machine
+from tests.actions.events import MAIN, MERGED, pull_request
 from tests.actions.harness import Event, Job, Run
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
@@ -139,90 +128,6 @@ def test_a_job_that_no_machine_takes_is_not_waited_for(tree, build: Build) -> No
     assert "missing evidence: sm100 on a GPU, 1 cell: no machine took the job in time" in run.job(GATE).summary
 
 
-STEAL = """\
-  steal:
-    runs-on: [self-hosted, gpu, sm90]
-    permissions: {}
-    steps:
-      - run: touch PWNED; env
-"""
-HOSTILE = "$(touch PWNED) `touch PWNED` '; touch PWNED; \" ${{ github.token }} ::set-env name=X::y\n::error::pwned"
-
-
-def test_a_hostile_pull_request_reaches_no_machine_and_runs_nothing_of_its_words(tree, build: Build) -> None:
-    """Its workflow asks for a GPU machine, and its names and texts are full of shell, expressions and commands."""
-    github = build(tree("main", EXCLUDED), gpu_machine("sm90"))
-    theirs = tree("theirs", EXCLUDED)
-    workflow = theirs / ".github/workflows/matrix-pr.yml"
-    workflow.write_text(workflow.read_text() + STEAL)
-    text = (theirs / "matrix.yaml").read_text()
-    because = "GPU backends are judged on GPU archs; vLLM's CPU platform serves cpu_attn"
-    assert text.count(because) == 1
-    (theirs / "matrix.yaml").write_text(text.replace(f"because: {because}", f"because: {json.dumps(HOSTILE)}"))
-    (theirs / "$(touch PWNED); `touch PWNED`.py").write_text("")
-    github.trees[OWN, MERGED] = theirs
-    event = pull_request()
-    event.payload["pull_request"]["title"] = HOSTILE
-    event.payload["pull_request"]["head"]["ref"] = "x$(touch${IFS}PWNED)"
-    run = github.trigger("matrix-pr.yml", event)
-    steal = run.job("steal")
-    assert steal.conclusion == "failure"
-    assert steal.seen_by_steps == [], "no step of it ran"
-    assert "pull request 7 was 'opened'" in steal.log
-    assert told(run)[GATE] == "success", run.job(GATE).log
-    assert not list(github.folder.rglob("PWNED"))
-    for job in run.all_jobs:
-        assert job.annotations == [], "words of the pull request became a command to GitHub"
-        assert all(secret not in text for secret in SECRETS.values() for text in job.seen_by_steps)
-    summary = run.job(GATE).summary
-    assert "touch PWNED" in summary, "the reason is shown"
-    assert all(line.count("`") >= 2 for line in summary.splitlines() if "PWNED" in line), "and only as code"
-
-
-@pytest.mark.parametrize(
-    ("sender", "conclusion", "says"),
-    [
-        ("maintainer", "failure", f"pull request 7 at {HEAD}, as maintainer authorised"),  # red: no GPU is here
-        ("stranger", "failure", "'stranger' put the label, and is none of bob, maintainer"),
-    ],
-)
-def test_a_label_authorises_one_commit(tree, build: Build, sender: str, conclusion: str, says: str) -> None:
-    github = build(tree("main", PASSES), gpu_machine("sm90"))
-    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
-    event = pull_request("labeled", label="gpu", sender=sender)
-    # ended before hosted cells: only the machine is looked at here
-    github.machines[1].env["ATTNMATRIX_CUDA_PYTHON"] = "/usr/bin/python3"
-    run = github.trigger("matrix-gpu.yml", event, cancel_when=lambda job: job.name == HOSTED)
-    device = run.job("matrix / device (sm90)")
-    assert says in device.log
-    assert device.conclusion in {conclusion, "cancelled"}
-    assert bool(device.seen_by_steps) is False or sender == "maintainer"
-
-
-def test_what_is_pushed_after_the_label_is_not_authorised(tree, build: Build) -> None:
-    github = build(tree("main", EXCLUDED), gpu_machine("sm90"))
-    theirs = tree("theirs", EXCLUDED)
-    # their workflow listens to pushes, and asks for the machine
-    workflow = theirs / ".github/workflows/matrix-gpu.yml"
-    text = workflow.read_text().replace("types: [labeled]", "types: [labeled, synchronize]")
-    text = re.sub(r"    if: .*\n    permissions:", "    permissions:", text)
-    workflow.write_text(
-        text + "  steal:\n    runs-on: [self-hosted, gpu, sm90]\n    permissions: {}\n    steps: [{run: env}]\n"
-    )
-    github.trees[OWN, MERGED_LATER] = theirs
-    run = github.trigger("matrix-gpu.yml", pull_request("synchronize", head=PUSHED, sender="maintainer"))
-    assert run.job("steal").conclusion == "failure"
-    assert "pull request 7 was 'synchronize'" in run.job("steal").log
-    assert run.job("steal").seen_by_steps == []
-
-
-def test_another_label_runs_nothing(tree, build: Build) -> None:
-    github = build(tree("main", PASSES), gpu_machine("sm90"))
-    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
-    run = github.trigger("matrix-gpu.yml", pull_request("labeled", label="docs", sender="maintainer"))
-    assert told(run) == {}
-
-
 def test_a_plan_that_cannot_be_made_makes_the_gate_red(tree, build: Build) -> None:
     broken = tree("main", EXCLUDED)
     (broken / "matrix.yaml").write_text("axes: {}\n")
@@ -258,27 +163,6 @@ def test_a_release_is_signed_off_and_attested(tree, build: Build) -> None:
 def runs_of(run) -> list[str]:
     """The results that a sign-off rests on."""
     return [path.read_text() for path in (run.artifacts["signoff"] / "inputs" / "runs").glob("*/results.json")]
-
-
-def test_the_example_works_in_an_empty_repository(tmp_path: Path, tree, build: Build) -> None:
-    page = (PROJECT / "docs/self-hosted.md").read_text()
-    (example,) = re.findall(r"^```yml\n(# \.github/workflows/attention\.yml\n.*?)^```", page, re.MULTILINE | re.DOTALL)
-    commit = re.search(r"uses: (\S+)/\.github/actions/runner@([0-9a-f]{40})", example)
-    assert commit
-    example = example.replace(
-        re.search(r'filter: (".*")', example)[1], json.dumps("0.32.0-flash_attn-sm90-hybrid_on-k0-c64-solo")
-    )
-    empty = tmp_path / "empty"
-    (empty / ".github/workflows").mkdir(parents=True)
-    (empty / ".github/workflows/attention.yml").write_text(example)
-    github = build(empty)
-    github.trees[commit[1], commit[2]] = tree("main", PASSES)
-    run = github.trigger("attention.yml", Event("push", MAIN, "refs/heads/main"))
-    (job,) = run.all_jobs
-    assert job.conclusion == "success", job.log
-    assert "exit 0: everything as expected" in job.summary
-    (row,) = results.read(run.artifacts["attnmatrix"])
-    assert (row.state, row.evidence) == ("pass", "emulated")
 
 
 def test_the_environments_of_the_tests_are_there() -> None:

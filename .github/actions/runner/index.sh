@@ -9,9 +9,9 @@ if [[ -z "$index" && -r "$project/.github/pip-index" ]]; then
     index=$(grep --extended-regexp --max-count=1 '^https?://' "$project/.github/pip-index" || true)
 fi
 if [[ -z "$index" ]]; then
-    [[ -n "${PIP_FIND_LINKS:-}" ]] || echo "::notice title=PyTorch's CPU wheels::no index of them is named. Where an" \
-        "environment cannot be built because of that, write the address of PyTorch's CPU wheels as one line into" \
-        ".github/pip-index and commit it, or give it to the action as its input 'index'" >&2
+    [[ -n "${PIP_FIND_LINKS:-}" ]] || echo "PyTorch's CPU wheels: no index of them is named. Where an environment cannot" \
+        "be built because of that, write its address as one line into .github/pip-index and commit it, or give it to" \
+        "the action as its input 'index'" >&2
 elif [[ "$index" =~ ^https?://[^[:space:]]+$ ]]; then
     echo "PIP_EXTRA_INDEX_URL=$index"
 else
