@@ -17,7 +17,20 @@ TOKEN = re.compile(
     r"|(?P<word>[A-Za-z_][\w-]*))"
 )
 STATUS = {"success", "failure", "always", "cancelled"}
-CONTEXTS = {"github", "needs", "matrix", "inputs", "steps", "env", "vars", "secrets", "runner", "strategy", "job"}
+CONTEXTS = {
+    "github",
+    "needs",
+    "matrix",
+    "inputs",
+    "steps",
+    "env",
+    "vars",
+    "secrets",
+    "runner",
+    "strategy",
+    "job",
+    "jobs",
+}
 LITERALS = {"true": True, "false": False, "null": None, "NaN": math.nan, "Infinity": math.inf}
 Functions = Mapping[str, Callable[..., Any]]
 

@@ -73,6 +73,10 @@ class GitHub:
     """What an account may do in the repository; none where it is not named."""
     heads: dict[int, str] = field(default_factory=dict)
     """The newest commit of each open pull request."""
+    protected: frozenset[str] = frozenset({"refs/heads/main"})
+    """Refs with a rule that protects them."""
+    issues: list[dict[str, Any]] = field(default_factory=list)
+    """As the API has them."""
     comments: list[tuple[int, str]] = field(default_factory=list)
     """What was answered, by pull request."""
     asked: list[Callable[..., "Run"]] = field(default_factory=list)
@@ -168,6 +172,12 @@ class Run:
     again: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
     """Jobs that wait for a machine, and all that need them: the run is in progress as long as there is one."""
+    alone: str = ""
+    """The one job that this attempt runs again, with what needs it; empty where all that is red is."""
+    afresh: bool = False
+    """Whether this attempt runs everything again."""
+    dies: frozenset[str] = frozenset()
+    """Jobs whose machine is lost when their steps begin: the job fails, and nothing is uploaded."""
     pending: bool = False
     """Whether it waits for another run of its concurrency group."""
     expired: bool = False
@@ -184,6 +194,11 @@ class Run:
     def job(self, name: str) -> Job:
         (found,) = [job for job in self.all_jobs if job.name == name]
         return found
+
+    @property
+    def name(self) -> str:
+        """As the workflow says."""
+        return str(load(self.tree / ".github/workflows" / self.workflow)["name"])
 
     @property
     def title(self) -> str:
@@ -239,26 +254,22 @@ class Run:
 
     def rerun_failed(self) -> None:
         """Another attempt: what did not end well, and what needs it."""
+        self._rerun()
+
+    def rerun_all(self) -> None:
+        """Another attempt at everything."""
+        self._rerun(afresh=True)
+
+    def rerun_job(self, name: str) -> None:
+        """Another attempt at one job, and at what needs it; all else stays, however it came out."""
+        self._rerun(alone=self.job(name).key)
+
+    def _rerun(self, *, alone: str = "", afresh: bool = False) -> None:
+        if self.in_progress:
+            raise Unknown("GitHub runs nothing again while the run is in progress")
         self.attempt, self.cancelled, self.again, self.expired = self.attempt + 1, False, set(), False
+        self.alone, self.afresh = alone, afresh
         self.execute()
-
-    @property
-    def tree(self) -> Path:
-        return self.github.trees[self.github.repository, self.sha]
-
-    @property
-    def context(self) -> dict[str, Any]:
-        """The context `github`."""
-        return {
-            "repository": self.github.repository,
-            "sha": self.sha,
-            "ref": self.event.ref,
-            "run_id": self.number,
-            "run_attempt": self.attempt,
-            "event_name": self.event.name,
-            "event": self.event.payload,
-            "server_url": "https://github.com",
-        }
 
     def _inputs(self, document: dict[str, Any]) -> dict[str, Any]:
         on = triggers(document)[self.event.name]
@@ -285,7 +296,15 @@ def with_defaults(what: str, declared: Mapping[str, Any], given: Mapping[str, An
     for name, one in declared.items():
         if one.get("required") == "true" and name not in given:
             raise Unknown(f"{what} needs the input {name}")
-    return {name: given.get(name, one.get("default", "")) for name, one in declared.items()}
+    return {
+        name: typed(given.get(name, one.get("default", "")), one.get("type", "string"))
+        for name, one in declared.items()
+    }
+
+
+def typed(value: Any, kind: str) -> Any:
+    """The file is read as text; a boolean input is a boolean in expressions."""
+    return value if kind != "boolean" or isinstance(value, bool) else value == "true"
 
 
 class Level:
@@ -299,7 +318,11 @@ class Level:
         inputs: dict[str, Any],
         secrets: Mapping[str, str],
         granted: dict[str, str] | None,
+        *,
+        again: bool = False,
     ) -> None:
+        self.again = again
+        """Whether something that the caller's job needs ran again, so that all of this does."""
         self.run, self.document, self.prefix, self.granted = run, document, prefix, granted
         self.base = {"github": run.context, "vars": run.visible_vars, "inputs": inputs}
         self.secrets = secrets
@@ -345,14 +368,17 @@ class Level:
         key = f"{self.prefix}{id_}"
         if "uses" not in job and self.may_stay(key, self.needs(job)):
             return self.kept(key)
-        self.run.again.add(key)
+        if "uses" not in job:
+            self.run.again.add(key)
         if not holds(job.get("if"), contexts, functions):
             if "uses" not in job:
                 self.skip(key, id_, contexts)
             return {"result": "skipped", "outputs": {}}
         if "uses" in job:
-            result = self.call(id_, job, contexts, functions)
-            return None if result is None else {"result": result, "outputs": {}}
+            found = self.call(id_, job, contexts, functions)
+            if any(one.startswith(f"{key}/") for one in self.run.again):
+                self.run.again.add(key)
+            return found
         return self.instances(key, id_, job, contexts, functions)
 
     def functions(self, needs: Mapping[str, Any]) -> Functions:
@@ -366,12 +392,20 @@ class Level:
 
     def may_stay(self, key: str, needs: list[str]) -> bool:
         mine = [job for job in self.run.jobs.values() if job.key == key]
-        fresh = not any(f"{self.prefix}{need}" in self.run.again for need in needs)
-        return self.run.attempt > 1 and bool(mine) and fresh and all(job.conclusion in ENDED for job in mine)
+        if not mine or self.run.attempt == 1 or self.run.afresh or self.again or self.ran_again(needs):
+            return False
+        if self.run.alone:
+            return key != self.run.alone
+        return all(job.conclusion in ENDED for job in mine)
+
+    def ran_again(self, needs: list[str]) -> bool:
+        return any(f"{self.prefix}{need}" in self.run.again for need in needs)
 
     def kept(self, key: str) -> dict[str, Any]:
         mine = [job for job in self.run.jobs.values() if job.key == key]
-        return {"result": mine[-1].conclusion, "outputs": mine[-1].outputs}
+        words = [job.conclusion for job in mine]
+        result = next((word for word in ("failure", "cancelled") if word in words), mine[-1].conclusion)
+        return {"result": result, "outputs": mine[-1].outputs}
 
     def skip(self, key: str, id_: str, contexts: dict[str, Any]) -> None:
         name = f"{self.name_prefix}{id_}"
@@ -383,7 +417,10 @@ class Level:
     def name_prefix(self) -> str:
         return self.prefix.replace("/", " / ")
 
-    def call(self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> str | None:
+    def call(
+        self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions
+    ) -> dict[str, Any] | None:
+        """How it came out, with what it gives its caller; None while a job in it waits for its machine."""
         uses = job["uses"]
         if not uses.startswith("$/.github/workflows/"):
             raise Unknown(f"the workflow {uses}")
@@ -395,7 +432,13 @@ class Level:
         if unknown := set(secrets) - set(declared.get("secrets", {})):
             raise Unknown(f"{uses} takes no secrets {sorted(unknown)}")
         granted = self.permissions(job)
-        return Level(self.run, document, f"{self.prefix}{id_}/", inputs, secrets, granted).execute()
+        again = self.again or self.ran_again(self.needs(job))
+        level = Level(self.run, document, f"{self.prefix}{id_}/", inputs, secrets, granted, again=again)
+        result = level.execute()
+        if result is None:
+            return None
+        values = {name: one["value"] for name, one in declared.get("outputs", {}).items()}
+        return {"result": result, "outputs": fill(values, {**level.base, "jobs": level.results}, {})}
 
     def permissions(self, job: dict[str, Any]) -> dict[str, str]:
         """Of the job's token; a called workflow cannot have more than its caller lets it: GitHub does not start it."""
@@ -437,7 +480,7 @@ class Level:
         return {"result": result, "outputs": outputs}
 
     def may_stay_instance(self, key: str, job: dict[str, Any]) -> bool:
-        return not any(f"{self.prefix}{need}" in self.run.again for need in self.needs(job))
+        return not self.run.afresh and not self.again and not self.ran_again(self.needs(job))
 
     def run_one(self, key: str, name: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> Job:
         labels = fill(job["runs-on"], contexts, functions)
@@ -464,7 +507,7 @@ class Level:
                **fill(job.get("env", {}), with_secrets, functions)}  # fmt: skip
         minutes = float(fill(job.get("timeout-minutes", "360"), contexts, functions))
         steps = Steps(made, env, self.secrets, minutes * self.run.github.minute_s)
-        made.conclusion = steps.execute(job["steps"])
+        made.conclusion = "failure" if name in self.run.dies else steps.execute(job["steps"])
         outputs = fill(job.get("outputs", {}), {**contexts, "steps": steps.results}, functions)
         made.outputs = {key: "" if value is None else str(value) for key, value in outputs.items()}
         made.status = "completed"
