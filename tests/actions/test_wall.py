@@ -152,7 +152,7 @@ def test_a_command_runs_the_commit_that_it_names(tree: Tree, build: Build) -> No
     run = github.go_on(cancel_when=lambda job: job.name == "gpu / hosted (hosted)")
     assert (run.number, run.workflow) == (2, "matrix-gpu.yml")
     assert told(run)["commit"] == "success", run.job("commit").log
-    device = run.job("gpu / device (sm90)")
+    device = run.job("device / device (sm90)")
     assert f"taken: workflow_dispatch of matrix-gpu.yml@refs/heads/main at {MAIN}" in device.log
     assert device.checked_out == [(OWN, HEAD)], "what runs is the commit that was read"
     assert device.seen_by_steps
@@ -224,7 +224,7 @@ def test_what_failed_runs_again_and_what_runs_is_stopped(tree: Tree, build: Buil
     github.secrets.clear()
     github.trigger("matrix-comment.yml", comment(f"/gpu run {HEAD}"))
     run = github.go_on(cancel_when=lambda job: job.name == "gpu / hosted (hosted)")
-    run.waiting = {"gpu / device (sm90)"}  # queued, and so in progress
+    run.waiting = {"device / device (sm90)"}  # queued, and so in progress
     again = github.trigger("matrix-comment.yml", comment("/gpu rerun"))
     assert told(again) == {"comment": "failure"}
     assert "it still runs: https://github.com/" in github.comments[-1][1]
@@ -256,8 +256,8 @@ def test_a_machine_for_releases_takes_no_commit_of_a_pull_request(tree: Tree, bu
         dispatched("main", {"pull": "7", "sha": HEAD}),
         cancel_when=lambda job: job.name == "gpu / hosted (hosted)",
     )
-    nothing_ran(github, run, "gpu / device (sm90)")
-    assert "the workflow 'matrix-gpu.yml@refs/heads/main' is not taken" in run.job("gpu / device (sm90)").log
+    nothing_ran(github, run, "device / device (sm90)")
+    assert "the workflow 'matrix-gpu.yml@refs/heads/main' is not taken" in run.job("device / device (sm90)").log
 
 
 def the_example(tmp_path: Path, theirs: Path) -> tuple[Path, tuple[str, str]]:
