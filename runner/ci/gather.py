@@ -130,6 +130,11 @@ def gather(
         came.append(one)
         rows.setdefault(job.side, []).extend(found)
     by_side = {side: tuple(rows[side]) for side in Side if side in rows}
+    if required and Side.DEVICE not in by_side:
+        strays.append(
+            "evidence of a GPU is required, and the plan has no job that could give it: name the archs of your "
+            "machines in the variable of the repository that the workflow reads"
+        )
     for found_rows in by_side.values():
         outcome.totals(found_rows, planned=len(found_rows))  # no cell twice
     return Gathered(came=tuple(came), rows=by_side, strays=tuple(strays), required=required)

@@ -271,6 +271,24 @@ class Run:
         self.alone, self.afresh = alone, afresh
         self.execute()
 
+    @property
+    def tree(self) -> Path:
+        return self.github.trees[self.github.repository, self.sha]
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context `github`."""
+        return {
+            "repository": self.github.repository,
+            "sha": self.sha,
+            "ref": self.event.ref,
+            "run_id": self.number,
+            "run_attempt": self.attempt,
+            "event_name": self.event.name,
+            "event": self.event.payload,
+            "server_url": "https://github.com",
+        }
+
     def _inputs(self, document: dict[str, Any]) -> dict[str, Any]:
         on = triggers(document)[self.event.name]
         declared = on.get("inputs", {}) if isinstance(on, dict) else {}  # a schedule has none

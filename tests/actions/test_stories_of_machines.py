@@ -1,20 +1,18 @@
-"""Our workflows, executed: machines that are busy, offline, back or dead, and what the gate and the sign-off make of it.
+"""Our workflows, executed: machines that are busy, offline, back or dead, and what gate and sign-off make of it.
 
 There is no GPU here: a machine "with" one shows none, so its cells are skipped for that reason, which tells its results
 from those of a machine that never took the job.
 """
 
-import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from runner import results
 from runner.model import Evidence
-from tests.actions.conftest import EXCLUDED, OVERFLOWS, OWN, PASSES, Build, gpu_machine
+from tests.actions.conftest import EXCLUDED, OWN, Build, gpu_machine
 from tests.actions.events import MAIN, MERGED, dispatched, pull_request
-from tests.actions.harness import Event, Job, Machine, Run
+from tests.actions.harness import Event, Machine, Run
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
 
@@ -93,7 +91,7 @@ def test_two_jobs_lie_in_folders_and_none_is_no_error(tree, build: Build) -> Non
 
 
 def test_a_machine_that_is_offline_makes_the_night_red_and_an_issue(tree, build: Build) -> None:
-    github = build(tree("main", EXCLUDED + ("arch=cpu",)) if False else tree("main", ON_SM100), machine(online=False))
+    github = build(tree("main", ON_SM100), machine(online=False))
     run = github.trigger("matrix-nightly.yml", NIGHT)
     assert "device / device (sm100)" not in told(run), "no job waits for a machine that is known to be offline"
     assert told(run)["nightly / gate"] == "failure"

@@ -193,6 +193,15 @@ def test_a_job_that_no_machine_took_is_missing_evidence(world, tmp_path: Path) -
     assert gate.code(strict, {}) == 3, "where the evidence is required, that it is missing is trouble"
 
 
+def test_where_evidence_of_a_gpu_is_required_a_plan_without_machines_is_red(world) -> None:
+    plan, runs = world
+    hosted = tuple(one for one in plan if one[0].side is Side.HOSTED)
+    asker = asked_by(1, hosted="success")
+    found = gather.gather(hosted, runs / "run-hosted-1", results.read, asker, required=True)
+    assert "the plan has no job that could give it" in found.troubles[0]
+    assert gate.code(found, {}) == 3
+
+
 def test_a_machine_that_was_busy_is_told_from_one_that_is_offline(world, tmp_path: Path) -> None:
     plan, _ = world
     (job, cells), hosted = plan
