@@ -68,7 +68,7 @@ def test_zizmor_finds_only_what_is_meant() -> None:
 
 
 def _file(finding: dict) -> str:
-    return finding["locations"][0]["symbolic"]["key"]["Local"]["given_path"]
+    return finding["locations"][0]["symbolic"]["key"]["Local"]["verbatim_path"]
 
 
 def test_a_device_job_asks_for_the_machines_that_the_workflow_says() -> None:
