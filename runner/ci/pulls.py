@@ -106,7 +106,7 @@ def obey(api: Api, asked: Comment) -> str:
 
 def may_command(api: Api, login: str) -> None:
     """NotAllowed unless this account has the right to write to the repository."""
-    has = api.get(f"collaborators/{quote(login, safe='')}/permission").get("permission")
+    has = str(api.get(f"collaborators/{quote(login, safe='')}/permission").get("permission"))
     if has not in MAY:
         raise NotAllowed("a command of somebody without the right to write to this repository: nothing is done")
 

@@ -260,6 +260,39 @@ def test_a_machine_for_releases_takes_no_commit_of_a_pull_request(tree: Tree, bu
     assert "the workflow 'matrix-gpu.yml@refs/heads/main' is not taken" in run.job("device / device (sm90)").log
 
 
+def test_a_pull_request_whose_own_code_plans_chooses_no_machine(tree: Tree, build: Build) -> None:
+    """What it says of its device job is an arch; here it says the label of the other machines."""
+    theirs = tree("theirs", PASSES)
+    planning = theirs / "runner/ci/jobs.py"
+    text = planning.read_text()
+    assert text.count('"arch": job.runs_on[-1]') == 1
+    planning.write_text(text.replace('"arch": job.runs_on[-1]', '"arch": "gpu-release", "runs_on": ["gpu-release"]'))
+    github = build(tree("main", PASSES), gpu_machine("sm90", label="gpu-pr"), gpu_machine("sm100"))
+    github.trees[OWN, HEAD], github.heads[7] = theirs, HEAD
+    run = github.trigger(
+        "matrix-gpu.yml",
+        dispatched("main", {"pull": "7", "sha": HEAD}),
+        cancel_when=lambda job: job.name == "gpu / hosted (hosted)",
+    )
+    assert run.job("device / device (sm90)").machine is None, "no machine has both labels"
+    assert not any(job.machine and not job.machine.hosted for job in run.all_jobs)
+
+
+@pytest.mark.parametrize("index", ["https://wheels.example/cpu", ""])
+def test_a_fork_without_variables_takes_the_index_from_the_repository(tree: Tree, build: Build, index: str) -> None:
+    """And where there is none, the log says what to write where."""
+    main = tree("main", EXCLUDED)
+    (main / ".github/pip-index").write_text(f"# the index\n{index}\n")
+    github = build(main)
+    github.vars["PIP_EXTRA_INDEX_URL"] = "https://not-for-forks.example"
+    github.trees[OWN, MERGED] = main
+    run = github.trigger("matrix-pr.yml", pull_request())
+    assert told(run)[GATE] == "success", run.job(GATE).log
+    hosted = run.job("matrix / hosted (hosted)")
+    assert f"PIP_EXTRA_INDEX_URL={index}" in hosted.seen_by_steps[-1].splitlines()
+    assert ("write its address as one line into .github/pip-index and commit it" in hosted.log) == (not index)
+
+
 def the_example(tmp_path: Path, theirs: Path) -> tuple[Path, tuple[str, str]]:
     page = (PROJECT / "docs/self-hosted.md").read_text()
     (example,) = re.findall(r"^```yml\n(# \.github/workflows/attention\.yml\n.*?)^```", page, re.MULTILINE | re.DOTALL)
