@@ -5,7 +5,7 @@ it, and on which pull request, GitHub's event says.
 
 Sources: docs.github.com/rest, "Get repository permissions for a user", "Get a pull request", "Create a workflow
 dispatch event" (`return_run_details` of 2026-02-19), "List workflow runs for a workflow", "Re-run failed jobs from a
-workflow run", "Cancel a workflow run".
+workflow run", "Cancel a workflow run", "Create a commit status".
 """
 
 import re
@@ -20,6 +20,8 @@ from runner.ci.api import PAGE, Api, Unavailable
 from runner.errors import MachineError, UsageError
 
 WORKFLOW = "matrix-gpu.yml"
+CONTEXT = "matrix-gpu"
+"""The name of the status."""
 MAY = frozenset({"write", "maintain", "admin"})
 SHA = r"[0-9a-f]{40}"
 HOW = "Commands: `/gpu run SHA` (all 40 digits of the commit that you read), `/gpu rerun`, `/gpu stop`."
@@ -125,6 +127,15 @@ def check_head(api: Api, pull: int, sha: str) -> str:
             f"{sha} is not the newest commit of pull request {pull}: read what was pushed, then name that one"
         )
     return sha
+
+
+def show_status(api: Api, sha: str, result: str, url: str) -> str:
+    """Of a commit, by the result of the job `gpu`: what a pull request shows; the state in GitHub's words."""
+    state = {"success": "success", "failure": "failure"}.get(result, "error")
+    words = {"success": "as expected", "failure": "red"}.get(result, "cancelled, or did not run")
+    body = {"state": state, "context": CONTEXT, "description": f"machines with GPUs: {words}", "target_url": url}
+    api.post(f"statuses/{sha}", body)
+    return state
 
 
 def runs_of(api: Api, pull: int, branch: str) -> list[Run]:

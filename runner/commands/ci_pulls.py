@@ -1,4 +1,4 @@
-"""`runner ci comment|commit`: which commit of a pull request machines with GPUs run, and who says so."""
+"""`runner ci comment|commit|status`: which commit of a pull request machines with GPUs run, who says so, and the end."""
 
 import os
 from pathlib import Path
@@ -15,6 +15,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command()(comment)
     app.command()(commit)
+    app.command()(status)
 
 
 def comment() -> None:
@@ -43,6 +44,17 @@ def commit(
     found = pulls.check_head(api.Api.here("GITHUB_TOKEN"), pull, sha)
     step.append("GITHUB_OUTPUT", f"sha={found}\n")
     output.emit(f"pull request {pull} at {found}")
+
+
+def status(
+    sha: Annotated[str, typer.Option("--sha", envvar="SHA", metavar="SHA", help="The commit, all 40 digits.")],
+    result: Annotated[str, typer.Option("--result", envvar="RESULT", metavar="WORD", help="Of the job `gpu`.")],
+    url: Annotated[str, typer.Option("--url", envvar="URL", metavar="URL", help="Of the run.")] = "",
+) -> None:
+    """Show at a commit, and so at its pull request, how a run on machines with GPUs ended."""
+    from runner.ci import api, pulls
+
+    output.emit(f"{sha}: {pulls.show_status(api.Api.here('GITHUB_TOKEN'), sha, result, url)}")
 
 
 def _event() -> str:

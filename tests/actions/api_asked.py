@@ -56,6 +56,11 @@ def do(github: "GitHub", path: str, authorization: str, given: dict[str, Any]) -
             return NO
         github.comments.append((int(match[1]), given["body"]))
         return 201, {"id": len(github.comments)}
+    if match := re.fullmatch(rf"{prefix}/statuses/([0-9a-f]{{40}})", path):
+        if not may(github, authorization, "statuses", "write"):
+            return NO
+        github.statuses.append((match[1], given["context"], given["state"], given["target_url"]))
+        return 201, {}
     if not may(github, authorization, "actions", "write"):
         return NO
     if match := re.fullmatch(rf"{prefix}/actions/workflows/([\w.-]+)/dispatches", path):

@@ -79,6 +79,8 @@ class GitHub:
     """As the API has them."""
     comments: list[tuple[int, str]] = field(default_factory=list)
     """What was answered, by pull request."""
+    statuses: list[tuple[str, str, str, str]] = field(default_factory=list)
+    """Of commits: commit, context, state, address."""
     asked: list[Callable[..., "Run"]] = field(default_factory=list)
     """What the API was asked to start: it begins after the answer, when a story says `go_on`."""
     lists_only_what_ran_again: bool = False

@@ -156,8 +156,12 @@ def test_a_command_runs_the_commit_that_it_names(tree: Tree, build: Build) -> No
     assert f"taken: workflow_dispatch of matrix-gpu.yml@refs/heads/main at {MAIN}" in device.log
     assert device.checked_out == [(OWN, HEAD)], "what runs is the commit that was read"
     assert device.seen_by_steps
-    assert {one for job in run.all_jobs for one in job.checked_out if job.name != "commit"} == {(OWN, HEAD)}
+    trusted = {"commit", "status", "report"}
+    assert {one for job in run.all_jobs for one in job.checked_out if job.name not in trusted} == {(OWN, HEAD)}
     assert run.job("commit").checked_out == [(OWN, MAIN)], "who may run what is judged by trusted code"
+    assert run.job("status").checked_out == [(OWN, MAIN)]
+    address = f"https://github.com/{OWN}/actions/runs/2"
+    assert github.statuses == [(HEAD, "matrix-gpu", "failure", address)], "the pull request shows it"
     assert all(secret not in text for secret in SECRETS.values() for job in run.all_jobs for text in job.seen_by_steps)
 
 

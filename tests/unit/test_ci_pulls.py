@@ -209,3 +209,16 @@ def test_the_workflow_asks_once_more_for_the_commit(
     assert main(["ci", "commit", "--pull", "x", "--sha", HEAD]) == 2
     assert (tmp_path / "output").read_text() == f"sha={HEAD}\n"
     assert "all 40 digits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("result", "state"),
+    [("success", "success"), ("failure", "failure"), ("cancelled", "error"), ("skipped", "error"), ("", "error")],
+)
+def test_the_commit_shows_how_it_went(world: World, result: str, state: str) -> None:
+    """Only what GitHub calls success is shown as one."""
+    assert main(["ci", "status", "--sha", HEAD, "--result", result, "--url", "https://x/1"]) == 0
+    ((where, body),) = world.done
+    assert (where, body["state"], body["context"], body["target_url"]) == (
+        f"statuses/{HEAD}", state, "matrix-gpu", "https://x/1",
+    )  # fmt: skip

@@ -21,6 +21,7 @@ WRITES = {
     ("release-signoff.yml", "signoff"): {"id-token", "attestations"},
     ("matrix-nightly.yml", "report"): {"issues"},
     ("matrix-gpu.yml", "report"): {"issues"},
+    ("matrix-gpu.yml", "status"): {"statuses"},
     ("matrix-comment.yml", "comment"): {"actions", "pull-requests"},
 }
 """The only jobs whose token may write, and what."""
@@ -84,6 +85,14 @@ def test_a_device_job_asks_for_the_machines_that_the_workflow_says() -> None:
     assert pools == {
         "matrix-gpu.yml": "gpu-pr", "matrix-nightly.yml": "gpu-release", "release-signoff.yml": "gpu-release",
     }  # fmt: skip
+
+
+def test_what_may_write_runs_nothing_of_a_pull_request() -> None:
+    """In matrix-gpu.yml, the one workflow that runs the commit of a stranger and has jobs that may write."""
+    for name, job in jobs(PROJECT / ".github/workflows/matrix-gpu.yml").items():
+        if ("matrix-gpu.yml", name) in WRITES:
+            checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+            assert [set(step["with"]) for step in checkouts] == [{"persist-credentials"}], "the default branch"
 
 
 def test_zizmor_would_find_something(tmp_path: Path) -> None:
