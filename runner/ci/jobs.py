@@ -170,12 +170,14 @@ def _to_run(plan: Plan) -> int:
 def as_github(jobs: Sequence[Job]) -> dict[str, Any]:
     """What a workflow takes with fromJSON: for each side a matrix, whose `include` may be empty; and what is left out.
 
+    Which machines a device job asks for, the workflow itself says: it takes only the arch from here.
+
     A job whose matrix is empty fails in Actions: ask for `include[0]` first.
     """
     sides = {
         side.value: {
             "include": [
-                {"name": job.name, "runs_on": list(job.runs_on), "job": to_json(job)}
+                {"name": job.name, "arch": job.runs_on[-1], "job": to_json(job)}
                 for job in jobs
                 if job.side is side and not job.offline
             ]
