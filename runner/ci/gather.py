@@ -7,6 +7,7 @@ merged/<side>/results.json, junit.xml ... one run for each side, made here
 merged/jobs.json                          how each job came out
 """
 
+import shlex
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -247,16 +248,27 @@ def _row(one: Planned, found: CellResult | None, job: Job, why: str) -> CellResu
     if one.cell.unsupported:
         return results.bare(one, State.UNSUPPORTED, one.cell.unsupported)
     if found is None:
-        return results.bare(one, State.SKIPPED, job.offline) if job.offline else results.bare(one, State.NOT_RUN, why)
+        return _without(one, job, State.SKIPPED, job.offline) if job.offline else _without(one, job, State.NOT_RUN, why)
     if job.side.takes(found.evidence) or found.state in {State.SKIPPED, State.NOT_RUN, State.INFRA}:
         return found
     if job.side is Side.DEVICE:
-        return results.bare(
-            one, State.SKIPPED, f"the machine showed no {one.cell.axes['arch']} GPU: it ran {found.evidence}"
-        )
-    return results.bare(
-        one, State.MISSING, f"a job without a GPU says that it has evidence {found.evidence}: not believed"
-    )
+        why = f"the machine showed no {one.cell.axes['arch']} GPU: it ran {found.evidence}"
+        return _without(one, job, State.SKIPPED, why)
+    why = f"a job without a GPU says that it has evidence {found.evidence}: not believed"
+    return _without(one, job, State.MISSING, why)
+
+
+def _without(one: Planned, job: Job, state: State, why: str) -> CellResult:
+    """A row that says why there is no result, and how to get one."""
+    vllm = str(one.cell.axes["vllm"])
+    candidate = next((text for text in job.candidates if text.partition("=")[0] == vllm), "")
+    option = f"--candidate {shlex.quote(candidate)} " if candidate else ""
+    return replace(results.bare(one, state, why), repro=f"runner repro {option}{one.cell.id}")
+
+
+def _settled(one: Planned, row: CellResult) -> Planned:
+    """As a run itself plans it: a cell without evidence, because no machine was there, does not run."""
+    return replace(one, skipped=row.reason) if row.state is State.SKIPPED else one
 
 
 def keep(where: Path, found: Gathered, plan_directory: Path, *, title: str) -> None:
@@ -264,8 +276,9 @@ def keep(where: Path, found: Gathered, plan_directory: Path, *, title: str) -> N
     shutil.rmtree(where, ignore_errors=True)
     made = kept_plan(plan_directory)
     for side, rows in found.rows.items():
-        planned = tuple(one for job, plan in made if job.side is side for one in plan.planned)
-        results.write_atomically(where / side.value / PLAN, planning.to_json(Plan(planned)))
+        planned = [one for job, plan in made if job.side is side for one in plan.planned]
+        settled = tuple(_settled(one, row) for one, row in zip(planned, rows, strict=True))
+        results.write_atomically(where / side.value / PLAN, planning.to_json(Plan(settled)))
         for name in (MATRIX, candidates.FILE):
             if (plan_directory / name).exists():
                 shutil.copyfile(plan_directory / name, where / side.value / name)

@@ -15,6 +15,7 @@ from runner.ci.jobs import Asked, Side
 from runner.errors import NothingSelected, UsageError
 from runner.model import Evidence, State, Verdict
 from runner.options import RunOptions
+from runner.signoff import facts
 from tests.unit.synthetic import cell
 
 TIER = "quick"
@@ -179,6 +180,20 @@ def test_a_job_that_left_nothing_is_not_run_and_machine_trouble(world, tmp_path:
     assert states(found, Side.HOSTED) == {State.NOT_RUN}
     assert found.troubles == ("sm90: left no results", "hosted: left no results")
     assert gate.code(found, {}) == 4
+
+
+def test_a_row_without_a_result_says_how_to_get_one(small, tmp_path: Path) -> None:
+    """A sign-off reads no row that does not: it was refused as a whole wherever evidence was missing."""
+    ((job, cells),) = made(small)
+    named = replace(job, candidates=("0.32.0=/a b@0.32.0",))
+    (release, *_), (candidate, *_) = (
+        collect(((one, cells),), tmp_path / "nothing").rows[Side.HOSTED] for one in (job, named)
+    )
+    assert release.repro == f"runner repro {release.id}"
+    if candidate.axes["vllm"] == "0.32.0":
+        assert candidate.repro == f"runner repro --candidate '0.32.0=/a b@0.32.0' {candidate.id}"
+    assert {row.state for row in (release, candidate)} == {State.NOT_RUN}
+    assert facts.options_of(release) == ()
 
 
 def test_a_job_that_no_machine_took_is_missing_evidence(world, tmp_path: Path) -> None:
