@@ -1,4 +1,4 @@
-"""`runner ci comment|commit|status`: which commit of a pull request machines with GPUs run, who says so, and the end."""
+"""`runner ci comment|commit|status`: which commit of a pull request GPU machines run, who says so, how it went."""
 
 import os
 from pathlib import Path
