@@ -199,8 +199,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        """As the workflow says."""
-        return str(load(self.tree / ".github/workflows" / self.workflow)["name"])
+        """As the workflow says, or its file."""
+        file = f".github/workflows/{self.workflow}"
+        return str(load(self.tree / file).get("name", file))
 
     @property
     def title(self) -> str:
