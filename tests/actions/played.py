@@ -112,6 +112,8 @@ def _artifacts_of(number: str, inputs: Mapping[str, str], job: "Job") -> Mapping
     """Of another run, which takes a token that may read runs."""
     if not inputs.get("github-token") or job.permissions.get("actions") != "read":
         raise ActionFailed("download-artifact: Resource not accessible by integration")
+    if not number.isdecimal():
+        raise ActionFailed(f"download-artifact: the run-id {number!r} is no number")
     found = job.run.github.runs.get(int(number))
     if found is None:
         raise ActionFailed(f"download-artifact: Not Found: run {number}")
