@@ -134,7 +134,7 @@ def _check(parts: Sequence[Part]) -> None:
 
 def _options(parts: Sequence[Part]) -> RunOptions:
     """What `runner resume` goes on with: as the first was asked for, but for what chose its cells."""
-    options = replace(parts[0].asked.options, filters=(), tier=None, shard=None, candidates=(), out=None)
+    options = replace(parts[0].asked.options, filters=(), tier=None, shard=None, candidates=(), out=None, job="")
     return replace(options, require_device=any(part.asked.options.require_device for part in parts))
 
 

@@ -77,6 +77,8 @@ class RunOptions:
     """Whether cells run that are known to crash, to use up the memory or to hang."""
     verbosity: int = 0
     """-1 and less: only the end; 0: progress; 1 and more: each case."""
+    job: str = ""
+    """The job of a plan that this run is, in a workflow of GitHub Actions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
-"""The two questions that are asked of GitHub: which self-hosted machines are online, how far the jobs of a run are.
+"""What is asked of GitHub (machines, a workflow run, its jobs), and the issue that is kept there.
 
-Sources: docs.github.com/rest, "List self-hosted runners for a repository" (needs a token with administration: read) and
-"List jobs for a workflow run attempt" (actions: read).
+Sources: docs.github.com/rest, "List self-hosted runners for a repository" (needs a token with administration: read),
+"Get a workflow run" and "List jobs for a workflow run attempt" (actions: read), "List repository issues", "Create an
+issue", "Update an issue" (issues: write).
 """
 
 import json
@@ -37,6 +38,8 @@ class Machine:
     name: str
     online: bool
     labels: frozenset[str]
+    busy: bool = False
+    """It runs a job, and takes the next one after it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +51,25 @@ class JobState:
     conclusion: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkflowRun:
+    """A run of a workflow: of which file, at which branch, how far it is."""
+
+    path: str
+    head_branch: str | None
+    head_repository: dict[str, Any] | None
+    event: str
+    status: str
+    run_attempt: int
+
+    @property
+    def file(self) -> str:
+        """Its name under .github/workflows/; some answers have the ref after it."""
+        return self.path.partition("@")[0].removeprefix(".github/workflows/")
+
+
 _STATES = TypeAdapter(list[JobState])
+_RUN = TypeAdapter(WorkflowRun)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,12 +91,33 @@ class Api:
             raise UsageError("GITHUB_API_URL is no web address")
         return cls(url=url.rstrip("/"), repository=repository, token=os.environ.get(token_from, ""))
 
+    def get(self, path: str) -> dict[str, Any]:
+        """What is at a path below the repository."""
+        return self._get(path)
+
+    def post(self, path: str, body: object, method: str = "POST") -> dict[str, Any]:
+        """Ask for something to be done, once, for it may have been done; {} where no words came."""
+        headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28",
+                   "Authorization": f"Bearer {self.token}"}  # fmt: skip
+        url = f"{self.url}/repos/{self.repository}/{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)  # noqa: S310 - see `here`
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
+                answer = json.loads(response.read() or b"{}")
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise Unavailable(f"GitHub does not do {path}: HTTP {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"GitHub does not answer to {path}: {error}") from None
+        return answer if isinstance(answer, dict) else {}
+
     def machines(self) -> list[Machine]:
         """All self-hosted runners of the repository; Unavailable where the token may not ask."""
         return [
             Machine(
                 name=str(one.get("name", "")),
                 online=one.get("status") == "online",
+                busy=one.get("busy") is True,
                 labels=frozenset(str(label.get("name", "")) for label in one.get("labels", ())),
             )
             for one in self._all("actions/runners", "runners")
@@ -90,23 +132,60 @@ class Api:
         except ValidationError:
             raise Unavailable("GitHub's list of jobs is none") from None
 
-    def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
+    def last_states(self, run_id: int, attempt: int, names: Iterable[str]) -> dict[str, JobState]:
+        """How each named job last stood, up to this attempt.
+
+        The list of a later attempt may have only those that ran again: GitHub's documentation leaves it open.
+        """
+        found: dict[str, JobState] = {}
+        left = set(names)
+        while left and attempt > 0:
+            listed = self.jobs(run_id, attempt)
+            found |= {name: state for name in left if (state := named(name, listed))}
+            left -= found.keys()
+            attempt -= 1
+        return found
+
+    def run(self, run_id: int) -> WorkflowRun:
+        """A workflow run of this repository."""
+        answer = self._get(f"actions/runs/{run_id}")
+        try:
+            return _RUN.validate_python({key: answer.get(key) for key in WorkflowRun.__dataclass_fields__})
+        except ValidationError:
+            raise Unavailable(f"GitHub's answer about the run {run_id} is none") from None
+
+    def open_issues(self) -> list[dict[str, Any]]:
+        """The open issues of the repository, as GitHub has them."""
+        return list(self._all("issues", None))
+
+    def write_issue(self, number: int | None, **fields: str) -> None:
+        """Open one, or change the one with this number."""
+        if number is None:
+            self.post("issues", fields)
+        else:
+            self.post(f"issues/{number}", fields, "PATCH")
+
+    def _all(self, path: str, key: str | None) -> Iterator[dict[str, Any]]:
         for page in range(1, 11):
-            rows = self._get(f"{path}?per_page={PAGE}&page={page}").get(key)
+            answer = self._ask(f"{path}?per_page={PAGE}&page={page}")
+            rows = answer if key is None else answer.get(key) if isinstance(answer, dict) else None
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                raise Unavailable(f"GitHub's answer about {path} has no list of {key}")
+                raise Unavailable(f"GitHub's answer about {path} has no list of {key or path}")
             yield from rows
             if len(rows) < PAGE:
                 return
 
     def _get(self, path: str) -> dict[str, Any]:
+        answer = self._ask(path)
+        if not isinstance(answer, dict):
+            raise Unavailable(f"GitHub's answer about {path} is no object")
+        return answer
+
+    def _ask(self, path: str) -> Any:
         try:
-            answer = self._try(f"{self.url}/repos/{self.repository}/{path}")
+            return self._try(f"{self.url}/repos/{self.repository}/{path}")
         except _Again as error:
             raise Unavailable(f"GitHub does not answer about {path.partition('?')[0]}: {error}") from None
-        if not isinstance(answer, dict):
-            raise Unavailable(f"GitHub's answer about {path.partition('?')[0]} is no object")
-        return answer
 
     @retry(
         retry=retry_if_exception_type(_Again),
@@ -133,6 +212,11 @@ class Api:
             raise _Again(str(error) or type(error).__name__) from None
 
 
+def named(name: str, states: Iterable[JobState]) -> JobState | None:
+    """The state of a job of a matrix: its name ends with the name that the plan gave it, in parentheses."""
+    return next((state for state in states if state.name.endswith(f"({name})")), None)
+
+
 def offline(archs: Iterable[str], machines: Iterable[Machine], needed: Iterable[str]) -> dict[str, str]:
     """For each arch that no machine serves now, why: none has its labels, or none of those that do is online."""
     labels, found = frozenset(needed), list(machines)
@@ -143,4 +227,15 @@ def offline(archs: Iterable[str], machines: Iterable[Machine], needed: Iterable[
             why[arch] = f"no machine is registered with the labels {', '.join(sorted(labels | {arch}))}"
         elif not any(one.online for one in mine):
             why[arch] = f"offline: {', '.join(sorted(one.name for one in mine))}"
+    return why
+
+
+def busy(archs: Iterable[str], machines: Iterable[Machine], needed: Iterable[str]) -> dict[str, str]:
+    """For each arch whose online machines all run other jobs now, which ones: a job for it is queued behind them."""
+    labels, found = frozenset(needed), list(machines)
+    why = {}
+    for arch in archs:
+        mine = [one for one in found if labels | {arch} <= one.labels and one.online]
+        if mine and all(one.busy for one in mine):
+            why[arch] = ", ".join(sorted(one.name for one in mine))
     return why

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner import candidates, select
-from runner.ci import jobs
+from runner.ci import api, jobs
 from runner.ci.api import Api, Unavailable
-from runner.ci.api import offline as unserved
 from runner.ci.jobs import Asked, Job, Side
 from runner.environments.recipe import digest, recipe_for
 from runner.errors import UsageError
@@ -44,7 +43,8 @@ def asked(
     vllm: str,
     commit: str,
     checkout: Path,
-    machines: tuple[str, ...],
+    machines: Mapping[str, int],
+    pool: str = jobs.POOLS[0],
 ) -> Question:
     """UsageError where release and commit are both given, or one of them is none."""
     if vllm and commit:
@@ -56,26 +56,48 @@ def asked(
         raise UsageError(f"{quoted(vllm)} is no release of the matrix{hint(vllm, chart.axes['vllm'])}")
     texts = (*filters, f"vllm={vllm}") if vllm else filters
     return Question(
-        chart=chart, asked=Asked(tier=tier, filters=texts, candidates=candidates.settled(chart), machines=machines)
+        chart=chart,
+        asked=Asked(
+            tier=tier, filters=texts, candidates=candidates.settled(chart), machines=machines, pool=_pool(pool)
+        ),
     )
 
 
-def offline(machines: Sequence[str], say: Callable[[str], None]) -> Mapping[str, str]:
-    """The archs that no machine serves now, and why; none where we may not ask."""
-    if not machines:
-        return {}
+def machines(text: str) -> dict[str, int]:
+    """`sm90:2,sm100` as archs, each with the number of jobs that its cells are cut into."""
+    found = {}
+    for one in names(text):
+        arch, _, parts = one.partition(":")
+        if parts and not re.fullmatch(r"[1-9][0-9]?", parts):
+            raise UsageError(f"{quoted(one)}: after the colon stands the number of jobs, 1 to 99")
+        found[arch] = int(parts or 1)
+    return found
+
+
+def _pool(name: str) -> str:
+    if name not in jobs.POOLS:
+        raise UsageError(f"{quoted(name)} is no label of machines with GPUs: {', '.join(jobs.POOLS)}")
+    return name
+
+
+def with_machines(asked: Asked, say: Callable[[str], None]) -> Asked:
+    """With the archs that no machine serves now, and those whose machines are busy; unchanged where we may not ask."""
+    if not asked.machines:
+        return asked
     if not os.environ.get(RUNNERS_TOKEN):
         say(f"{RUNNERS_TOKEN} is not set: whether machines are online is not asked, and each counts as online")
-        return {}
+        return asked
     try:
-        return unserved(machines, Api.here(RUNNERS_TOKEN).machines(), jobs.GPU_LABELS)
+        found = Api.here(RUNNERS_TOKEN).machines()
     except Unavailable as error:
         say(f"{error}: each machine counts as online")
-        return {}
-
-
-def with_offline(asked: Asked, why: Mapping[str, str]) -> Asked:
-    return replace(asked, offline=dict(why))
+        return asked
+    labels = jobs.labels(asked.pool)
+    return replace(
+        asked,
+        offline=api.offline(asked.machines, found, labels),
+        busy=api.busy(asked.machines, found, labels),
+    )
 
 
 def outputs(made: Sequence[Job]) -> dict[str, str]:
@@ -106,6 +128,7 @@ def options_of(job: Job) -> RunOptions:
     return replace(
         options(job.filters, job.tier, job.candidates, EngineName.LOCAL if named else EngineName.DOCKER),
         shard=select.parse_shard(job.shard) if job.shard else None,
+        job=job.name,
         evidence=Obtained.DEVICE if on_device else Obtained.EMULATED,
         require_device=on_device,
     )

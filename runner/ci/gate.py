@@ -9,7 +9,6 @@ from runner import outcome
 from runner.ci.gather import Gathered
 from runner.ci.jobs import Side
 from runner.errors import UsageError
-from runner.model import CellResult, State
 from runner.reports import summary
 from runner.reports.text import count, one_line
 
@@ -23,21 +22,23 @@ class Need:
     result: str
 
 
+_NEED = TypeAdapter(Need)
 _NEEDS = TypeAdapter(dict[str, Need])
 
 
-def needs(text: str) -> Mapping[str, Need]:
-    """Read `toJSON(needs)`; UsageError where it is something else."""
+def needs(text: str, plan: str = "") -> Mapping[str, Need]:
+    """Read `toJSON(needs)`, and `toJSON(needs.plan)` of the caller; UsageError where it is something else."""
     try:
-        return _NEEDS.validate_json(text or "{}")
+        found = _NEEDS.validate_json(text or "{}")
+        return {"plan": _NEED.validate_json(plan), **found} if plan else found
     except ValidationError:
-        raise UsageError("--needs is not what toJSON(needs) gives in a workflow") from None
+        raise UsageError("--needs or --plan-job is not what toJSON(needs) gives in a workflow") from None
 
 
 def code(found: Gathered, needed: Mapping[str, Need]) -> int:
     """0 where everything is as expected; product trouble wins over all else, as in a run."""
     rows = outcome.exit_code(row.verdict for row in found.all_rows)
-    if rows == 1 or not (failed(needed) or found.troubles):
+    if rows == 1 or not (failed(needed) or found.troubles or (found.required and missing(found))):
         return rows
     return rows or MACHINE_TROUBLE
 
@@ -69,14 +70,8 @@ def broken(needed: Mapping[str, Need]) -> Iterator[str]:
 
 def missing(found: Gathered) -> list[str]:
     """Evidence that was asked for and that no machine was there to give."""
-    told = []
-    for came in found.came:
-        if came.job.side is Side.DEVICE and (rows := _skipped(found, came.job.name)):
-            why = rows[0].reason
-            told.append(f"missing evidence: {came.job.name} on a GPU, {count(len(rows), 'cell')}: {why}")
-    return told
-
-
-def _skipped(found: Gathered, arch: str) -> list[CellResult]:
-    rows = found.rows.get(Side.DEVICE, ())
-    return [row for row in rows if row.axes.get("arch") == arch and row.state is State.SKIPPED]
+    return [
+        f"missing evidence: {came.job.name} on a GPU, {count(came.skipped, 'cell')}: {came.because}"
+        for came in found.came
+        if came.job.side is Side.DEVICE and came.skipped
+    ]

@@ -1,14 +1,15 @@
 """Puts the runs of a workflow's jobs together, against their plan: what did not come back is a result too.
 
 plan/jobs.json, plan/<job>.json           what `runner ci plan` wrote
-runs/run-<job>-<attempt>/                 the run directory of a job, as it was uploaded; its run.json has the attempt
+runs/*/run.json, or runs/run.json         the run directories of jobs, as they were uploaded; download-artifact puts
+                                          one that is alone into the path itself. The job and attempt are in run.json
 merged/<side>/results.json, junit.xml ... one run for each side, made here
 merged/jobs.json                          how each job came out
 """
 
-import re
+import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner import candidates, expectations, outcome, results, rundir
 from runner import plan as planning
 from runner.axes import RELEASES
+from runner.ci.api import JobState
 from runner.ci.jobs import JOBS, Job, Side
 from runner.errors import RunnerError, UsageError
 from runner.matrix import Matrix
@@ -27,7 +29,6 @@ from runner.reports import files
 from runner.reports.text import count
 
 JOBS_FILE, MATRIX, PLAN = "jobs.json", "matrix.yaml", "plan.json"
-_RUN = re.compile(r"run-([a-z0-9][a-z0-9_.]*)-([1-9][0-9]{0,3})")
 
 Read = Callable[[Path], Sequence[CellResult]]
 
@@ -42,8 +43,22 @@ class Came:
     """Of the workflow run, whose directory counts; 0 where none came back."""
     arrived: int = 0
     """Cells with a result that it may have."""
+    skipped: int = 0
+    """Cells without evidence, because no machine was there that could give it."""
+    because: str = ""
+    """Why those are skipped."""
     troubles: tuple[str, ...] = ()
     """What is wrong with what came back, for people."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asker:
+    """The attempt at a workflow run whose jobs are gathered; without numbers there is none, as on a desk."""
+
+    workflow: int = 0
+    attempt: int = 0
+    states: Mapping[str, JobState] | None = None
+    """How each job last stood, by its name in the plan; None where nobody asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +67,10 @@ class Gathered:
 
     came: tuple[Came, ...]
     rows: Mapping[Side, tuple[CellResult, ...]] = field(default_factory=dict)
+    strays: tuple[str, ...] = ()
+    """What is wrong with run directories that no job can be told for."""
+    required: bool = False
+    """Whether evidence that is missing is trouble."""
 
     @property
     def all_rows(self) -> tuple[CellResult, ...]:
@@ -60,10 +79,19 @@ class Gathered:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        return tuple(f"{came.job.name}: {trouble}" for came in self.came for trouble in came.troubles)
+        return *self.strays, *(f"{came.job.name}: {trouble}" for came in self.came for trouble in came.troubles)
 
 
-_CAME = TypeAdapter(tuple[Came, ...])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kept:
+    """What jobs.json of the merged runs holds."""
+
+    came: tuple[Came, ...]
+    strays: tuple[str, ...]
+    required: bool
+
+
+_KEPT = TypeAdapter(_Kept)
 
 
 def keep_plan(where: Path, made: Sequence[tuple[Job, Plan]], matrix_file: Path, chart: Matrix) -> None:
@@ -93,23 +121,25 @@ def kept_plan(where: Path) -> tuple[tuple[Job, Plan], ...]:
 
 
 def gather(
-    made: Sequence[tuple[Job, Plan]], runs: Path, read: Read, *, untaken: Sequence[str] = (), offline_why: str = ""
+    made: Sequence[tuple[Job, Plan]], runs: Path, read: Read, asker: Asker, *, required: bool = False
 ) -> Gathered:
-    """The results of all jobs; `untaken` are those that no machine took in time, and `offline_why` says so."""
-    if unknown := set(untaken) - {job.name for job, _ in made}:
-        raise UsageError(f"--untaken names {quoted(sorted(unknown)[0])}, which is no job of the plan")
+    """The results of all jobs, each from the newest run that its attempts left."""
+    found_runs, strays = _runs(runs, {job.name for job, _ in made}, asker)
     came: list[Came] = []
     rows: dict[Side, list[CellResult]] = {}
     for job, plan in made:
-        if job.name in untaken:
-            job = replace(job, offline=offline_why or "no machine took the job in time")
-        one, found = _of(job, plan, runs, read)
+        one, found = _of(job, plan, found_runs.get(job.name, {}), read, asker.states)
         came.append(one)
         rows.setdefault(job.side, []).extend(found)
     by_side = {side: tuple(rows[side]) for side in Side if side in rows}
+    if required and Side.DEVICE not in by_side:
+        strays.append(
+            "evidence of a GPU is required, and the plan has no job that could give it: name the archs of your "
+            "machines in the variable of the repository that the workflow reads"
+        )
     for found_rows in by_side.values():
         outcome.totals(found_rows, planned=len(found_rows))  # no cell twice
-    return Gathered(came=tuple(came), rows=by_side)
+    return Gathered(came=tuple(came), rows=by_side, strays=tuple(strays), required=required)
 
 
 def judged(found: Gathered, chart: Matrix) -> Gathered:
@@ -123,67 +153,106 @@ def _refusals(rows: Sequence[CellResult], chart: Matrix) -> tuple[CellResult, ..
     return tuple(new if old.verdict is Verdict.REFUSED else old for old, new in zip(rows, together, strict=True))
 
 
-def _of(job: Job, plan: Plan, runs: Path, read: Read) -> tuple[Came, list[CellResult]]:
+def _of(
+    job: Job, plan: Plan, attempts: Mapping[int, Path], read: Read, states: Mapping[str, JobState] | None
+) -> tuple[Came, list[CellResult]]:
     """A row for each planned cell: the one that came back where it may be, else why there is none."""
-    attempt, place, troubles = _newest(runs, job.name)
-    came = Came(job=job, planned=len(plan.planned), attempt=attempt, troubles=troubles)
+    newest = max(attempts, default=0)
+    place, state, troubles = attempts.get(newest), (states or {}).get(job.name), []
+    if states is not None and not job.offline and (state is None or state.status != "completed"):
+        job = replace(job, offline=_untaken(job, state))
     arrived: dict[str, CellResult] = {}
     why = f"the job {job.name} left no results: its log says why"
     if place is not None:
         try:
             arrived = {row.id: row for row in read(place)}
         except RunnerError as error:
-            came = replace(came, troubles=(*troubles, f"{error}"))
+            troubles.append(f"{error}")
+    elif not job.offline:
+        troubles.append("left no results")
     rows = [_row(one, arrived.get(one.cell.id), job, why) for one in plan.planned]
-    strangers = arrived.keys() - {one.cell.id for one in plan.planned}
-    if strangers:
+    if strangers := arrived.keys() - {one.cell.id for one in plan.planned}:
         told = f"{count(len(strangers), 'result')} of cells that it was not asked for, as {quoted(min(strangers))}"
-        came = replace(came, troubles=(*came.troubles, told))
-    if place is None and not job.offline:
-        came = replace(came, troubles=(*came.troubles, "left no results"))
-    kept = sum(row is arrived.get(row.id) for row in rows)
-    return replace(came, arrived=kept), rows
+        troubles.append(told)
+    if states is not None and place is not None and (state is None or state.conclusion != "success"):
+        ended = state.conclusion if state and state.conclusion else "nothing so far"
+        if not _explains(rows):
+            # It was run again and died, or failed after its last cell: nothing good is believed of it.
+            why = f"the job {job.name} ended as {ended}, and its newest results (attempt {newest}) do not say why"
+            if not job.offline:
+                troubles.append(f"ended as {ended}, and no result says why: its results do not count")
+            rows, arrived = [_row(one, None, job, why) for one in plan.planned], {}
+    skipped = [row for row in rows if row.state is State.SKIPPED]
+    came = Came(
+        job=job,
+        planned=len(plan.planned),
+        attempt=newest,
+        arrived=sum(row is arrived.get(row.id) for row in rows),
+        skipped=len(skipped),
+        because=skipped[0].reason if skipped else "",
+        troubles=tuple(troubles),
+    )
+    return came, rows
 
 
-def _newest(runs: Path, name: str) -> tuple[int, Path | None, tuple[str, ...]]:
-    """The directory of a job's last attempt that left one, and why others do not count.
+def _untaken(job: Job, state: JobState | None) -> str:
+    if state is not None and state.status == "in_progress":
+        return "its machine took the job late and is not done: `earlier` takes its results later"
+    return "no machine took the job in time" + (f": {job.busy} ran other jobs" if job.busy else "")
 
-    Which attempt it is says the run itself, and never the name under which it was uploaded; nothing is newer than the
-    attempt that asks, where one does.
+
+def _explains(rows: Sequence[CellResult]) -> bool:
+    """Whether a job with these results ends otherwise than well."""
+    return code(rows) != 0 or any(row.state is State.SKIPPED for row in rows)
+
+
+def _runs(place: Path, names: Collection[str], asker: Asker) -> tuple[dict[str, dict[int, Path]], list[str]]:
+    """The run directory of each attempt at each job, and why others do not count.
+
+    Which job and attempt one is of says the run itself, and never the name under which it was uploaded; nothing is
+    newer than the attempt that asks, where one does.
     """
-    found: dict[int, list[Path]] = {}
+    found: dict[tuple[str, int], list[Path]] = {}
     troubles = []
-    for path in sorted(runs.glob("run-*")) if runs.is_dir() else ():
-        match = _RUN.fullmatch(path.name)
-        if not match or match[1] != name or not path.is_dir():
-            continue
+    for path in _directories(place):
         try:
-            attempt = _attempt(path)
+            found.setdefault(_whose(path, names, asker), []).append(path)
         except UsageError as error:
             troubles.append(f"{error}")
-            continue
-        found.setdefault(attempt, []).append(path)
-        if attempt and str(attempt) != match[2]:
-            troubles.append(f"{path.name} is of attempt {attempt}, whatever its name says")
-    for attempt, paths in list(found.items()):
+    by_job: dict[str, dict[int, Path]] = {}
+    for (job, attempt), paths in found.items():
         if len(paths) > 1:
-            troubles.append(
-                f"{' and '.join(path.name for path in paths)} say that they are of one attempt: none counts"
-            )
-            del found[attempt]
-    newest = max(found, default=0)
-    return newest, found[newest][0] if found else None, tuple(troubles)
+            both = " and ".join(path.name for path in paths)
+            troubles.append(f"{both} say that they are of attempt {attempt} at the job {job}: none counts")
+        else:
+            by_job.setdefault(job, {})[attempt] = paths[0]
+    return by_job, troubles
 
 
-def _attempt(path: Path) -> int:
-    """What a run says of itself; UsageError where this workflow run can have none that is so."""
-    workflow, now = rundir.here()
+def _directories(place: Path) -> list[Path]:
+    """Run directories, or what should be ones."""
+    if not place.is_dir():
+        return []
+    inner = sorted(path for path in place.iterdir() if path.is_dir())
+    if any((path / rundir.ASKED).exists() for path in inner):
+        return inner
+    return [place] if any(place.iterdir()) else []
+
+
+def _whose(path: Path, names: Collection[str], asker: Asker) -> tuple[str, int]:
+    """The job and the attempt that a run says it is of; UsageError where this workflow run can have none that is so."""
     said = rundir.asked(path)
-    if now and said.workflow != workflow:
-        raise UsageError(f"{path.name} is of workflow run {said.workflow}, and this is {workflow}: it does not count")
-    if now and not 0 < said.attempt <= now:
-        raise UsageError(f"{path.name} says that it is of attempt {said.attempt}, and this is {now}: it does not count")
-    return said.attempt
+    if said.options.job not in names:
+        raise UsageError(f"{path.name} is of the job {quoted(said.options.job)}, which the plan has not: left out")
+    if asker.attempt and said.workflow != asker.workflow:
+        raise UsageError(
+            f"{path.name} is of workflow run {said.workflow}, and this is {asker.workflow}: it does not count"
+        )
+    if asker.attempt and not 0 < said.attempt <= asker.attempt:
+        raise UsageError(
+            f"{path.name} says that it is of attempt {said.attempt}, and this is {asker.attempt}: it does not count"
+        )
+    return said.options.job, said.attempt
 
 
 def _row(one: Planned, found: CellResult | None, job: Job, why: str) -> CellResult:
@@ -191,16 +260,27 @@ def _row(one: Planned, found: CellResult | None, job: Job, why: str) -> CellResu
     if one.cell.unsupported:
         return results.bare(one, State.UNSUPPORTED, one.cell.unsupported)
     if found is None:
-        return results.bare(one, State.SKIPPED, job.offline) if job.offline else results.bare(one, State.NOT_RUN, why)
+        return _without(one, job, State.SKIPPED, job.offline) if job.offline else _without(one, job, State.NOT_RUN, why)
     if job.side.takes(found.evidence) or found.state in {State.SKIPPED, State.NOT_RUN, State.INFRA}:
         return found
     if job.side is Side.DEVICE:
-        return results.bare(
-            one, State.SKIPPED, f"the machine showed no {one.cell.axes['arch']} GPU: it ran {found.evidence}"
-        )
-    return results.bare(
-        one, State.MISSING, f"a job without a GPU says that it has evidence {found.evidence}: not believed"
-    )
+        why = f"the machine showed no {one.cell.axes['arch']} GPU: it ran {found.evidence}"
+        return _without(one, job, State.SKIPPED, why)
+    why = f"a job without a GPU says that it has evidence {found.evidence}: not believed"
+    return _without(one, job, State.MISSING, why)
+
+
+def _without(one: Planned, job: Job, state: State, why: str) -> CellResult:
+    """A row that says why there is no result, and how to get one."""
+    vllm = str(one.cell.axes["vllm"])
+    candidate = next((text for text in job.candidates if text.partition("=")[0] == vllm), "")
+    option = f"--candidate {shlex.quote(candidate)} " if candidate else ""
+    return replace(results.bare(one, state, why), repro=f"runner repro {option}{one.cell.id}")
+
+
+def _settled(one: Planned, row: CellResult) -> Planned:
+    """As a run itself plans it: a cell without evidence, because no machine was there, does not run."""
+    return replace(one, skipped=row.reason) if row.state is State.SKIPPED else one
 
 
 def keep(where: Path, found: Gathered, plan_directory: Path, *, title: str) -> None:
@@ -208,20 +288,24 @@ def keep(where: Path, found: Gathered, plan_directory: Path, *, title: str) -> N
     shutil.rmtree(where, ignore_errors=True)
     made = kept_plan(plan_directory)
     for side, rows in found.rows.items():
-        planned = tuple(one for job, plan in made if job.side is side for one in plan.planned)
-        results.write_atomically(where / side.value / PLAN, planning.to_json(Plan(planned)))
+        planned = [one for job, plan in made if job.side is side for one in plan.planned]
+        settled = tuple(_settled(one, row) for one, row in zip(planned, rows, strict=True))
+        results.write_atomically(where / side.value / PLAN, planning.to_json(Plan(settled)))
         for name in (MATRIX, candidates.FILE):
             if (plan_directory / name).exists():
                 shutil.copyfile(plan_directory / name, where / side.value / name)
         files.write(where / side.value, rows, exit_code=code(rows), title=f"{title}, {NAMES[side]}")
-    results.write_atomically(where / JOBS_FILE, _CAME.dump_json(found.came, indent=1).decode())
+    results.write_atomically(
+        where / JOBS_FILE,
+        _KEPT.dump_json(_Kept(came=found.came, strays=found.strays, required=found.required), indent=1).decode(),
+    )
 
 
 def kept(where: Path, *, or_nothing: bool = False) -> Gathered:
     """Read back what `keep` wrote; UsageError where there is none, unless a job before it explains that."""
     path = where / JOBS_FILE
     try:
-        came = _CAME.validate_json(path.read_bytes())
+        jobs = _KEPT.validate_json(path.read_bytes())
     except OSError as error:
         if or_nothing:
             return Gathered(came=())
@@ -229,7 +313,10 @@ def kept(where: Path, *, or_nothing: bool = False) -> Gathered:
     except ValidationError:
         raise UsageError(f"{path}: is not what `runner ci gather` writes") from None
     return Gathered(
-        came=came, rows={side: results.read(where / side) for side in Side if (where / side.value).is_dir()}
+        came=jobs.came,
+        strays=jobs.strays,
+        required=jobs.required,
+        rows={side: results.read(where / side) for side in Side if (where / side.value).is_dir()},
     )
 
 

@@ -5,7 +5,7 @@ Sources: docs.github.com, "Running variations of jobs in a workflow" (a matrix o
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any
@@ -25,8 +25,13 @@ MOST_JOBS = 32
 CELLS_PER_JOB = 2_000
 """Of a hosted job: minutes for metadata, longer where attention is computed; each installs an environment first."""
 HOSTED = ("ubuntu-24.04",)
-GPU_LABELS = ("self-hosted", "gpu")
-"""A machine with a GPU has these labels and the name of its arch, such as sm90."""
+POOLS = ("gpu-release", "gpu-pr")
+"""Machines that never run a stranger's code, and those that do: what is signed comes only from the first."""
+
+
+def labels(pool: str) -> tuple[str, str]:
+    """A machine with a GPU has these labels and the name of its arch, such as sm90."""
+    return "self-hosted", pool
 
 
 class Side(StrEnum):
@@ -59,6 +64,8 @@ class Job:
     """To run; those that a rule excludes are not counted."""
     offline: str = ""
     """Why it is not started: its cells are `skipped`. Empty where it is."""
+    busy: str = ""
+    """The machines that it waits for, where all of them ran other jobs when it was planned."""
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -69,10 +76,14 @@ class Asked:
     tier: str = ""
     filters: tuple[str, ...] = ()
     candidates: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
-    """Archs for which a machine is registered."""
+    machines: Mapping[str, int] = field(default_factory=dict)
+    """Archs for which a machine is registered, and in how many jobs the cells of each are cut."""
+    pool: str = POOLS[0]
+    """The label of those machines."""
     offline: Mapping[str, str] = field(default_factory=dict)
     """By arch, why its machine is not asked now."""
+    busy: Mapping[str, str] = field(default_factory=dict)
+    """By arch, the machines that run other jobs now, where all do."""
 
 
 JOB = TypeAdapter(Job)
@@ -82,41 +93,52 @@ JOBS = TypeAdapter(tuple[Job, ...])
 def make(chart: Matrix, asked: Asked) -> tuple[tuple[Job, Plan], ...]:
     """The jobs with the plan of each: one for each machine, then hosted ones, each with an equal part of all cells."""
     _know(asked.machines, chart)
-    found = [made for arch in asked.machines if (made := _device(chart, asked, arch))]
+    found = [made for arch, parts in asked.machines.items() for made in _device(chart, asked, arch, parts)]
     found += _hosted(chart, asked)
     if len(found) > MOST_JOBS:
         raise UsageError(f"that is {len(found)} jobs, and more than {MOST_JOBS} are not made: ask for fewer cells")
     return tuple(found)
 
 
-def _know(machines: Sequence[str], chart: Matrix) -> None:
+def _know(machines: Iterable[str], chart: Matrix) -> None:
     archs = [str(arch) for arch in chart.axes["arch"] if arch != "cpu"]
     for one in machines:
         if one not in archs:
             raise UsageError(f"{quoted(one)} is no arch that a machine could have{hint(one, archs)}")
 
 
-def _device(chart: Matrix, asked: Asked, arch: str) -> tuple[Job, Plan] | None:
-    """None where nothing of what is asked for is of this arch."""
+def _device(chart: Matrix, asked: Asked, arch: str, parts: int) -> list[tuple[Job, Plan]]:
+    """One for each part of the cells, as far as there are cells: whichever machine of the arch is free takes it."""
+    found = []
     filters = (*asked.filters, f"arch={arch}")
-    try:
-        cells = select.select(chart, filters=filters, tier_name=asked.tier or None)
-    except NothingSelected:
-        return None
-    plan = planning.make_plan((one for one in cells if not one.unsupported), device_archs=frozenset({arch}))
-    if not plan.planned:
-        return None
-    job = Job(
-        name=arch,
-        side=Side.DEVICE,
-        runs_on=(*GPU_LABELS, arch),
-        tier=asked.tier,
-        filters=filters,
-        candidates=asked.candidates,
-        cells=_to_run(plan),
-        offline=asked.offline.get(arch, ""),
-    )
-    return job, plan
+    for index in range(1, parts + 1):
+        shard = f"{index}/{parts}" if parts > 1 else ""
+        try:
+            cells = select.select(
+                chart,
+                filters=filters,
+                tier_name=asked.tier or None,
+                shard=select.parse_shard(shard) if shard else None,
+            )
+        except NothingSelected:
+            continue
+        plan = planning.make_plan((one for one in cells if not one.unsupported), device_archs=frozenset({arch}))
+        if not plan.planned:
+            continue
+        job = Job(
+            name=f"{arch}_{index}" if shard else arch,
+            side=Side.DEVICE,
+            runs_on=(*labels(asked.pool), arch),
+            tier=asked.tier,
+            filters=filters,
+            candidates=asked.candidates,
+            shard=shard,
+            cells=_to_run(plan),
+            offline=asked.offline.get(arch, ""),
+            busy=asked.busy.get(arch, ""),
+        )
+        found.append((job, plan))
+    return found
 
 
 def _hosted(chart: Matrix, asked: Asked) -> list[tuple[Job, Plan]]:
@@ -148,12 +170,14 @@ def _to_run(plan: Plan) -> int:
 def as_github(jobs: Sequence[Job]) -> dict[str, Any]:
     """What a workflow takes with fromJSON: for each side a matrix, whose `include` may be empty; and what is left out.
 
+    Which machines a device job asks for, the workflow itself says: it takes only the arch from here.
+
     A job whose matrix is empty fails in Actions: ask for `include[0]` first.
     """
     sides = {
         side.value: {
             "include": [
-                {"name": job.name, "runs_on": list(job.runs_on), "job": to_json(job)}
+                {"name": job.name, "arch": job.runs_on[-1], "job": to_json(job)}
                 for job in jobs
                 if job.side is side and not job.offline
             ]

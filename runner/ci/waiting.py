@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runner.ci.api import JobState, Unavailable
+from runner.ci.api import JobState, Unavailable, named
 
 POLL_S = 20.0
 FAILURES = 30
@@ -30,10 +30,7 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Waited:
-    """Until each named job has ended, or has been queued for `patience_s`; one that a machine took is waited for.
-
-    The name of a job in a matrix ends with the name that the plan gave it, in parentheses.
-    """
+    """Until each named job has ended, or has been queued for `patience_s`; one that a machine took is waited for."""
     begun, told, failures = clock(), "", 0
     while names:
         try:
@@ -45,7 +42,7 @@ def wait(
             tell(f"{error}; asked again in {POLL_S:g} s")
             sleep(POLL_S)
             continue
-        states = {name: _of(name, listed) for name in names}
+        states = {name: named(name, listed) for name in names}
         queued = tuple(name for name, state in states.items() if state is None or _is_queued(state))
         running = tuple(n for n, s in states.items() if n not in queued and s is not None and s.status != "completed")
         late = clock() - begun >= patience_s
@@ -62,7 +59,3 @@ def wait(
 
 def _is_queued(state: JobState) -> bool:
     return state.status in {"queued", "waiting", "pending", "requested"}
-
-
-def _of(name: str, states: Sequence[JobState]) -> JobState | None:
-    return next((state for state in states if state.name.endswith(f"({name})")), None)

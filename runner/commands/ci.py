@@ -8,13 +8,16 @@ import typer
 
 from runner import output
 from runner.ci import step
-from runner.commands import ci_machines, ci_results
+from runner.commands import ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
 from runner.matrix import Matrix
 from runner.options import EngineName, default_matrix
 
 Machines = Annotated[
-    str, typer.Option("--machines", envvar="MACHINES", metavar="ARCHS", help="Archs of GPU machines: sm90,sm100.")
+    str,
+    typer.Option(
+        "--machines", envvar="MACHINES", metavar="ARCHS", help="Archs of GPU machines, and jobs of each: sm90:2,sm100."
+    ),
 ]
 FilterText = Annotated[str, typer.Option("--filter-text", envvar="FILTER", metavar="EXPR", help="One more filter.")]
 Vllm = Annotated[str, typer.Option("--vllm", envvar="VLLM", metavar="RELEASE", help="The release of vLLM to judge.")]
@@ -33,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     ci_results.add_to(ci)
     ci_machines.add_to(ci)
+    ci_pulls.add_to(ci)
     app.add_typer(ci, name="ci")
 
 
@@ -45,7 +49,7 @@ def show_jobs(found: Matrix, filters: list[str] | None, tier: str | None, machin
         tier=tier or "",
         filters=tuple(filters or ()),
         candidates=settled(found),
-        machines=asking.names(machines),
+        machines=asking.machines(machines),
     )
     made = jobs.make(found, asked)
     output.emit(json.dumps(jobs.as_github([job for job, _ in made]), indent=1))
@@ -61,6 +65,9 @@ def plan(
     commit: Commit = "",
     checkout: Checkout = Path("vllm"),
     machines: Machines = "",
+    pool: Annotated[
+        str, typer.Option("--pool", envvar="POOL", metavar="LABEL", help="Of GPU machines: gpu-release or gpu-pr.")
+    ] = "gpu-release",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the plan is kept.")] = Path("plan"),
 ) -> None:
     """Write which jobs there are, and which cells each has; tell the workflow, in GITHUB_OUTPUT."""
@@ -73,15 +80,16 @@ def plan(
         vllm=vllm,
         commit=commit,
         checkout=checkout,
-        machines=asking.names(machines),
+        machines=asking.machines(machines),
+        pool=pool,
     )
-    offline = asking.offline(question.asked.machines, output.note)
-    made = jobs.make(question.chart, asking.with_offline(question.asked, offline))
+    made = jobs.make(question.chart, asking.with_machines(question.asked, output.note))
     gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart)
     for name, value in asking.outputs(tuple(job for job, _ in made)).items():
         step.append("GITHUB_OUTPUT", f"{name}={value}\n")
     for job, cells in made:
         where = f"skipped: {job.offline}" if job.offline else " ".join(job.runs_on)
+        where += f", busy now: {job.busy}" if job.busy else ""
         output.emit(f"{job.name}: {len(cells.planned):,} cells, {job.cells:,} to run; {where}")
 
 
@@ -134,7 +142,6 @@ def wait(
     waited = waiting.wait(
         asking.names(names), lambda: github.jobs(run_id, attempt), patience_s=minutes * 60, tell=output.note
     )
-    step.append("GITHUB_OUTPUT", f"untaken={','.join(waited.untaken)}\n")
     for name in waited.untaken:
         output.emit(f"{name}: no machine took it within {minutes:g} minutes: is one registered, online and not busy?")
     for name in waited.red:

@@ -1,6 +1,7 @@
 """`runner ci admit|clean`: what a machine with GPUs asks before a job, and how it is left afterwards."""
 
 import os
+import syslog
 from pathlib import Path
 from typing import Annotated
 
@@ -17,17 +18,36 @@ def add_to(app: typer.Typer) -> None:
 
 def admit(
     repository: Annotated[list[str], typer.Option("--repository", metavar="OWNER/NAME", help="Whose jobs are taken.")],
-    maintainer: Annotated[
-        list[str] | None,
-        typer.Option("--maintainer", metavar="LOGIN", help="Who may put the label; by default all whom GitHub lets."),
+    workflow: Annotated[
+        list[str],
+        typer.Option("--workflow", metavar="FILE@REF", help="A workflow, as matrix-gpu.yml@refs/heads/main."),
+    ],
+    work: Annotated[
+        Path | None,
+        typer.Option("--work", metavar="DIR", help="The _work folder of the Actions runner: emptied after a refusal."),
     ] = None,
-    label: Annotated[str, typer.Option("--label", metavar="NAME", help="The label that authorises a commit.")] = "gpu",
 ) -> None:
-    """On a GPU machine, before each job: 0 where it may run, else 3 and why. See docs/self-hosted.md."""
-    from runner.ci import admission
+    """On a GPU machine, before each job: 0 where it may run, else 3 and why. A refused job is ended.
 
-    rules = admission.Rules(repositories=frozenset(repository), maintainers=frozenset(maintainer or ()), label=label)
-    output.emit(f"taken: {admission.admit(rules, os.environ)}")
+    See docs/self-hosted.md.
+    """
+    from runner.ci import admission, eviction
+
+    place = eviction.check(work) if work else None
+    rules = admission.Rules(repositories=frozenset(repository), workflows=frozenset(workflow))
+    try:
+        output.emit(f"taken: {admission.admit(rules, os.environ)}")
+    except admission.Refused as error:
+        _tell(f"refused: {error}")
+        eviction.evict(place, _tell)
+        raise
+
+
+def _tell(text: str) -> None:
+    """To the job's log, which may be lost with the job, and to the machine's."""
+    output.note(text)
+    syslog.openlog("attnmatrix")
+    syslog.syslog(syslog.LOG_WARNING, text)
 
 
 def clean(

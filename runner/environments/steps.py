@@ -33,7 +33,8 @@ _ADVICE = (
     (
         r"No matching distribution found for torch==",
         "pip has no CPU build of torch: give it PyTorch's CPU wheel index, for example through PIP_EXTRA_INDEX_URL, "
-        "or a folder with the wheel through PIP_FIND_LINKS",
+        "or a folder with the wheel through PIP_FIND_LINKS; in GitHub Actions write the index's address as one line "
+        "into .github/pip-index and commit it",
     ),
     (
         r"No matching distribution found for (\S+)",

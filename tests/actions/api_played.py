@@ -5,20 +5,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tests.actions import api_asked, api_issues
 from tests.answering import answering
 
 if TYPE_CHECKING:
-    from tests.actions.harness import GitHub
+    from tests.actions.harness import GitHub, Run
 
 
 @contextmanager
 def served(github: "GitHub") -> Iterator[str]:
     """The address of a server that answers for it."""
-    with answering(lambda path, authorization: answer(github, path.partition("?")[0], authorization or "")) as address:
+    with answering(
+        lambda path, authorization: answer(github, path.partition("?")[0], authorization or ""),
+        lambda path, authorization, given: (
+            api_issues.write(github, path, authorization or "", given)
+            or api_asked.do(github, path, authorization or "", given)
+        ),
+    ) as address:
         yield address
 
 
-def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, dict[str, Any]]:
+def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, Any]:
     prefix = f"/repos/{github.repository}/actions"
     if path == f"{prefix}/runners":
         if authorization != f"Bearer {github.secrets.get('RUNNERS_TOKEN')}":
@@ -28,16 +35,42 @@ def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, dict[s
                 {
                     "name": one.name,
                     "status": "online" if one.online else "offline",
+                    "busy": one.busy,
                     "labels": [{"name": label} for label in one.labels],
                 }
                 for one in github.machines
             ]
         }
-    if match := re.fullmatch(rf"{prefix}/runs/(\d+)/attempts/(\d+)/jobs", path):
-        run = github.runs[int(match[1])]
-        token = authorization.removeprefix("Bearer ")
-        if run.tokens.get(token, {}).get("actions") not in {"read", "write"}:
-            return 403, {"message": "Resource not accessible by integration"}
-        jobs = [{"name": job.name, "status": job.status, "conclusion": job.conclusion} for job in run.all_jobs]
+    if match := re.fullmatch(rf"{prefix}/runs/(\d+)(?:/attempts/(\d+)/jobs)?", path):
+        if not api_asked.may(github, authorization, "actions", "read"):
+            return api_asked.NO
+        run = github.runs.get(int(match[1]))
+        if run is None:
+            return 404, {"message": "Not Found"}
+        if match[2] is None:
+            return 200, as_run(run)
+        attempt = int(match[2])
+        jobs = [
+            {"name": job.name, "status": job.status, "conclusion": job.conclusion}
+            for job in run.all_jobs
+            if job.attempt == attempt or not github.lists_only_what_ran_again
+        ]
         return 200, {"total_count": len(jobs), "jobs": jobs}
-    return 404, {"message": "Not Found"}
+    return (
+        api_issues.read(github, path, authorization)
+        or api_asked.read(github, path, authorization)
+        or (404, {"message": "Not Found"})
+    )
+
+
+def as_run(run: "Run") -> dict[str, Any]:
+    """docs.github.com/rest, "Get a workflow run"."""
+    return {
+        "id": run.number,
+        "path": f".github/workflows/{run.workflow}",
+        "head_branch": run.event.ref.removeprefix("refs/heads/"),
+        "head_repository": {"full_name": "stranger/attnmatrix" if run.event.from_fork else run.github.repository},
+        "event": run.event.name,
+        "status": "in_progress" if run.in_progress else "completed",
+        "run_attempt": run.attempt,
+    }

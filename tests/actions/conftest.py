@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,12 +12,11 @@ import pytest
 
 from runner.environments import venv
 from tests.actions import api_played, python_played
-from tests.actions.harness import Event, GitHub, Machine
+from tests.actions.events import MAIN
+from tests.actions.harness import GitHub, Machine
 
 PROJECT = Path(__file__).parents[2]
 OWN = "someone/attnmatrix"
-MAIN, HEAD, PUSHED = (digit * 40 for digit in "abc")
-"""Commits: of the default branch, of a pull request, and pushed to it later."""
 TIERS = ("pr", "nightly", "release")
 PASSES = ("flash_attn", "sm90,sm100", "hybrid=on", "spec_k=0", "chunk=64", "load=solo")
 OVERFLOWS = ("flashinfer", "sm90", "hybrid=on", "spec_k=3", "chunk=64", "load=solo")
@@ -75,11 +75,12 @@ def build(tmp_path: Path) -> Iterator[Build]:
             trees={(OWN, MAIN): tree_of_main},
             machines=[HOSTED, *machines],
             secrets=SECRETS if secrets is None else secrets,
-            vars={"GPU_MACHINES": ",".join(sorted({label for m in machines for label in m.labels if "sm" in label}))},
+            vars={"GPU_MACHINES": archs("gpu-release", machines), "GPU_PR_MACHINES": archs("gpu-pr", machines)},
+            rights={"maintainer": "write", "reader": "read"},
         )
         github.folder.mkdir()
         for machine in machines:
-            machine.hook = hook(tmp_path)
+            machine.hook = hook(tmp_path, machine, github.folder / "machines" / machine.name / "_work")
         server = api_played.served(github)
         github.api_url = server.__enter__()
         stack.append(server)
@@ -90,33 +91,44 @@ def build(tmp_path: Path) -> Iterator[Build]:
         server.__exit__(None, None, None)
 
 
-def pull_request(action: str = "opened", *, head: str = HEAD, label: str = "", sender: str = "stranger") -> Event:
-    """From a fork. The tree that runs is that of the pull request, workflows and all."""
-    payload = {
-        "action": action,
-        "number": 7,
-        "pull_request": {"number": 7, "head": {"sha": head, "ref": "topic"}, "title": "a fix"},
-        "sender": {"login": sender},
-        **({"label": {"name": label}} if label else {}),
-    }
-    return Event("pull_request", head, "refs/pull/7/merge", payload, from_fork=True)
+RUNS = {
+    "gpu-pr": ("matrix-gpu.yml@refs/heads/main",),
+    "gpu-release": ("matrix-nightly.yml@refs/heads/main", "release-signoff.yml@refs/heads/main"),
+}
+"""The workflows that a machine of each kind takes, as docs/self-hosted.md says."""
 
 
-def gpu_machine(arch: str, *, online: bool = True, **env: str) -> Machine:
-    return Machine(f"lab-{arch}", frozenset({"self-hosted", "gpu", arch}), online=online, env=env)
+def archs(label: str, machines: Sequence[Machine]) -> str:
+    return ",".join(
+        sorted({one for machine in machines if label in machine.labels for one in machine.labels if "sm" in one})
+    )
 
 
-def hook(folder: Path) -> Path:
-    """The script of docs/self-hosted.md, for this repository, with the project that is tested."""
+def gpu_machine(arch: str, *, online: bool = True, label: str = "gpu-release", **env: str) -> Machine:
+    return Machine(f"lab-{arch}", frozenset({"self-hosted", label, arch}), online=online, env=env)
+
+
+def hook(folder: Path, machine: Machine, work: Path) -> Path:
+    """The script of docs/self-hosted.md, for this repository and machine, with the project that is tested."""
     page = (PROJECT / "docs/self-hosted.md").read_text()
-    (script,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (script,) = re.findall(r"^ *```bash\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+    script = textwrap.dedent(script)
     python = folder / "python"
     # -I would find the project that is installed, which is not the one that is tested
     python.write_text(f'#!/bin/bash\n[[ "$1" == -I ]] && PYTHONPATH={PROJECT} exec {sys.executable} "${{@:2}}"\n')
     python.chmod(0o755)
-    for old, new in (("/opt/attnmatrix/bin/python", str(python)), ("OWNER/NAME", OWN), ("alice", "maintainer")):
+    (label,) = machine.labels & RUNS.keys()
+    for one in RUNS["gpu-release"]:
+        assert one.split("@")[0] in script, "the comment says what is to stand there"
+    workflows = " ".join(RUNS[label])
+    for old, new in (
+        ("/opt/attnmatrix/bin/python", str(python)),
+        ("OWNER/NAME", OWN),
+        (f"({RUNS['gpu-pr'][0]})", f"({workflows})"),
+        ("/srv/actions/_work", str(work)),
+    ):
         assert old in script
         script = script.replace(old, new)
-    path = folder / "admit.sh"
+    path = folder / f"admit-{machine.name}.sh"
     path.write_text(script)
     return path

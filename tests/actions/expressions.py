@@ -1,24 +1,46 @@
-"""GitHub's expressions, as far as our workflows use them; anything else is an error, never ignored.
+"""GitHub's expressions: values, coercion, operators, filters and functions; anything else is an error, never ignored.
 
-Source: docs.github.com, "Evaluate expressions in workflows and actions".
+Source: docs.github.com, "Evaluate expressions in workflows and actions". `test_expressions_differ.py` compares this
+with the evaluator that GitHub publishes. Numbers are floats, as they are there; an object is a dict, an array a list.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 TOKEN = re.compile(
-    r"\s*(?:(?P<string>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?)|(?P<word>[A-Za-z_][\w-]*)"
-    r"|(?P<sign>==|!=|&&|\|\||[!()\[\].,]))"
+    r"\s*(?:(?P<string>'(?:[^']|'')*')"
+    r"|(?P<sign>==|!=|<=|>=|&&|\|\||[<>!()\[\],*]|(?<=[\w\])*])\s*\.)"
+    r"|(?P<number>[-+.\d][^\s()\[\],!<>=&|]*)"
+    r"|(?P<word>[A-Za-z_][\w-]*))"
 )
 STATUS = {"success", "failure", "always", "cancelled"}
-CONTEXTS = {"github", "needs", "matrix", "inputs", "steps", "env", "vars", "secrets", "runner"}
+CONTEXTS = {
+    "github",
+    "needs",
+    "matrix",
+    "inputs",
+    "steps",
+    "env",
+    "vars",
+    "secrets",
+    "runner",
+    "strategy",
+    "job",
+    "jobs",
+}
+LITERALS = {"true": True, "false": False, "null": None, "NaN": math.nan, "Infinity": math.inf}
 Functions = Mapping[str, Callable[..., Any]]
 
 
 class Unknown(Exception):
-    """A feature that the harness does not know."""
+    """A feature that the harness does not know, or that GitHub refuses."""
+
+
+class Filtered(list[Any]):
+    """What `*` gives: an index goes to each of its items."""
 
 
 def tokens(text: str) -> list[tuple[str, str]]:
@@ -28,7 +50,7 @@ def tokens(text: str) -> list[tuple[str, str]]:
         match = TOKEN.match(text, place)
         if match is None or match.lastgroup is None:
             raise Unknown(f"expression {text!r} at {text[place:]!r}")
-        found.append((match.lastgroup, match[match.lastgroup]))
+        found.append((match.lastgroup, match[match.lastgroup].strip()))
         place = match.end()
     return found
 
@@ -36,23 +58,158 @@ def tokens(text: str) -> list[tuple[str, str]]:
 def has_status(text: str) -> bool:
     """Whether a condition asks for the status itself; GitHub adds success() to one that does not."""
     words = tokens(text)
-    return any(kind == "word" and word in STATUS and words[i + 1 : i + 2] == [("sign", "(")]
+    return any(kind == "word" and word.lower() in STATUS and words[i + 1 : i + 2] == [("sign", "(")]
                for i, (kind, word) in enumerate(words))  # fmt: skip
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def truth(value: Any) -> bool:
-    return value not in (None, False, 0, "")
+    """Null, false, 0, NaN and the empty text are false; every object and array is true."""
+    if isinstance(value, Mapping | list):
+        return True
+    return bool(value) and not (isinstance(value, float) and math.isnan(value))
+
+
+def number_of(value: Any) -> float:
+    """As JavaScript's Number(); NaN for an object or an array."""
+    match value:
+        case None:
+            return 0.0
+        case bool() | int() | float():
+            return float(value)
+        case str():
+            return _parsed(value.strip())
+    return math.nan
+
+
+def _parsed(text: str) -> float:
+    if not text:
+        return 0.0
+    if match := re.fullmatch(r"0([xob])([0-9a-f]+)", text.lower()):
+        try:
+            return float(int(match[2], {"x": 16, "o": 8, "b": 2}[match[1]]))
+        except ValueError:
+            return math.nan
+    if re.fullmatch(r"[+-]?Infinity", text):
+        return math.copysign(math.inf, -1 if text[0] == "-" else 1)
+    return float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) else math.nan
 
 
 def text_of(value: Any) -> str:
+    """A value as text; an object and an array are called so."""
     match value:
         case None:
             return ""
         case bool():
             return "true" if value else "false"
-        case int() | float() | str():
-            return f"{value:g}" if isinstance(value, float) else str(value)
-    raise Unknown(f"an object as text: {value!r}")
+        case int() | float():
+            return _number_text(float(value))
+        case str():
+            return value
+        case Mapping():
+            return "Object"
+        case list():
+            return "Array"
+    raise Unknown(f"{value!r} as text")
+
+
+def _number_text(value: float) -> str:
+    if math.isnan(value) or math.isinf(value):
+        return {True: "NaN"}.get(math.isnan(value), "Infinity" if value > 0 else "-Infinity")
+    value = float(f"{value:.15f}") if abs(value) < 1e21 else value  # 15 digits behind the point
+    if value == int(value) and abs(value) < 1e21:
+        return str(int(value))
+    text = repr(value)
+    return re.sub(r"e([+-])0*(\d)", r"e\1\2", text) if "e" in text else text
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Texts without case; of different kinds as numbers; objects and arrays only with themselves."""
+    left, right = _alike(left, right)
+    if isinstance(left, str) and isinstance(right, str):
+        return left.upper() == right.upper()
+    if isinstance(left, Mapping | list) or isinstance(right, Mapping | list):
+        return left is right
+    return type(left) is type(right) and bool(left == right)
+
+
+def greater(left: Any, right: Any) -> bool:
+    left, right = _alike(left, right)
+    if isinstance(left, str) and isinstance(right, str):
+        return left.upper() > right.upper()
+    if isinstance(left, bool) and isinstance(right, bool):
+        return left and not right
+    return isinstance(left, float) and isinstance(right, float) and left > right
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both of one kind where that can be. A text beside a number is a number; so are null and a boolean."""
+    left, right = (float(one) if is_number(one) else one for one in (left, right))
+    kinds = [_kind(left), _kind(right)]
+    if kinds[0] == kinds[1]:
+        return left, right
+    if set(kinds) == {"number", "text"}:
+        return number_of(left), number_of(right)
+    if kinds[0] in {"null", "boolean"}:
+        return _alike(number_of(left), right)
+    if kinds[1] in {"null", "boolean"}:
+        return _alike(left, number_of(right))
+    return left, right
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "text"
+        case Mapping():
+            return "object"
+    return "array"
+
+
+def item(value: Any, index: Any) -> Any:
+    """`value[index]`; null where there is none. Names of an object are without case."""
+    if isinstance(value, Filtered):
+        found = Filtered()
+        for one in value:
+            if isinstance(one, Mapping) and not isinstance(index, Mapping | list):
+                name = _name(one, text_of(index))
+                found.extend([] if name is None else [one[name]])
+            elif isinstance(one, list) and (place := _place(one, index)) is not None:
+                found.append(one[place])
+        return found
+    if isinstance(value, Mapping) and not isinstance(index, Mapping | list):
+        name = _name(value, text_of(index))
+        return None if name is None else value[name]
+    if isinstance(value, list) and (place := _place(value, index)) is not None:
+        return value[place]
+    return None
+
+
+def every(value: Any) -> Filtered:
+    """`value.*`"""
+    if isinstance(value, Filtered):
+        return Filtered(one for inner in value for one in every(inner))
+    return Filtered(value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ())
+
+
+def _name(value: Mapping[str, Any], wanted: str) -> str | None:
+    return next((name for name in value if name.lower() == wanted.lower()), None)
+
+
+def _place(value: list[Any], index: Any) -> int | None:
+    number = number_of(index)
+    if not math.isfinite(number) or number < 0 or math.floor(number) >= len(value):
+        return None
+    return math.floor(number)
 
 
 class Parser:
@@ -60,7 +217,9 @@ class Parser:
 
     def __init__(self, text: str, contexts: Mapping[str, Any], functions: Functions) -> None:
         self.text, self.words, self.place = text, tokens(text), 0
-        self.contexts, self.functions, self.live = contexts, functions, True
+        self.contexts = {name.lower(): value for name, value in contexts.items()}
+        self.functions = {name.lower(): function for name, function in functions.items()}
+        self.live = True
 
     def parse(self) -> Any:
         value = self.either()
@@ -94,45 +253,54 @@ class Parser:
         return value
 
     def both(self) -> Any:
-        value = self.equal()
+        value = self.equality()
         while self.take("&&"):
             done = not truth(value)
-            other = self.skipping(done, self.equal)
+            other = self.skipping(done, self.equality)
             value = value if done else other
         return value
 
-    def equal(self) -> Any:
-        value = self.negated()
+    def equality(self) -> Any:
+        value = self.comparison()
         while sign := self.take("==", "!="):
-            other = self.negated()
-            if not self.live:
-                continue
-            if value is not None and other is not None and type(value) is not type(other):
-                raise Unknown(f"expression {self.text!r} compares {value!r} with {other!r}")
-            same = (
-                value.lower() == other.lower() if isinstance(value, str) and isinstance(other, str) else value == other
-            )
+            same = equal(value, self.comparison())
             value = same if sign == "==" else not same
         return value
 
-    def negated(self) -> Any:
-        return not truth(self.negated()) if self.take("!") else self.dotted()
-
-    def dotted(self) -> Any:
-        value = self.atom()
-        while sign := self.take(".", "["):
-            if sign == ".":
-                kind, key = self.words[self.place]
-                self.place += 1
-                if kind != "word":
-                    raise Unknown(f"expression {self.text!r}: {key!r} after a dot")
-                value = value.get(key) if isinstance(value, Mapping) else None
-            else:
-                index = self.either()
-                self.need("]")
-                inside = isinstance(value, list) and isinstance(index, int) and 0 <= index < len(value)
-                value = value[index] if inside else None
+    def comparison(self) -> Any:
+        value = self.negated()
+        while sign := self.take("<=", ">=", "<", ">"):
+            other = self.negated()
+            more = greater(value, other) if sign[0] == ">" else greater(other, value)
+            value = more or (len(sign) == 2 and equal(value, other))
         return value
+
+    def negated(self) -> Any:
+        return not truth(self.negated()) if self.take("!") else self.indexed()
+
+    def indexed(self) -> Any:
+        start = self.place
+        value = self.atom()
+        kind, word = self.words[start]
+        if kind in {"string", "number"} or (kind == "word" and word in LITERALS):
+            return value  # GitHub takes no index behind a literal
+        while sign := self.take(".", "["):
+            if sign == "[":
+                index = ("*",) if self.take("*") else self.either()
+                self.need("]")
+            elif self.take("*"):
+                index = ("*",)
+            else:
+                index = self.property()
+            value = every(value) if index == ("*",) else item(value, index)
+        return value
+
+    def property(self) -> str:
+        kind, word = self.words[self.place] if self.place < len(self.words) else ("", "")
+        self.place += 1
+        if kind != "word":
+            raise Unknown(f"expression {self.text!r}: {word!r} after a dot")
+        return word
 
     def atom(self) -> Any:
         if self.take("("):
@@ -147,28 +315,100 @@ class Parser:
             case "string":
                 return word[1:-1].replace("''", "'")
             case "number":
-                return float(word) if "." in word else int(word)
-            case "word" if word in {"true", "false", "null"}:
-                return {"true": True, "false": False, "null": None}[word]
+                if math.isnan(value := _parsed(word)):
+                    raise Unknown(f"expression {self.text!r}: {word!r} is no number")
+                return value
+            case "word" if word in LITERALS:
+                return LITERALS[word]
             case "word" if self.take("("):
                 return self.call(word)
-            case "word" if word in CONTEXTS:
-                if word not in self.contexts:
+            case "word" if word.lower() in CONTEXTS:
+                if word.lower() not in self.contexts:
                     raise Unknown(f"{word!r} cannot be used here: {self.text!r}")
-                return self.contexts[word]
+                return self.contexts[word.lower()]
         raise Unknown(f"expression {self.text!r}: {word!r}")
 
     def call(self, name: str) -> Any:
         arguments = []
         while not self.take(")"):
             arguments.append(self.either())
-            self.take(",")
-        if name not in self.functions:
+            if self.words[self.place : self.place + 1] != [("sign", ")")]:
+                self.need(",")
+        if name.lower() not in self.functions:
             raise Unknown(f"the function {name!r} in {self.text!r}")
-        return self.functions[name](*arguments) if self.live else None
+        return self.functions[name.lower()](*arguments) if self.live else None
 
 
-FUNCTIONS: Functions = {"fromJSON": json.loads, "toJSON": lambda value: json.dumps(value, indent=2)}
+def _contains(where: Any, what: Any) -> bool:
+    if isinstance(where, list):
+        return any(equal(what, one) for one in where)
+    if isinstance(where, Mapping) or isinstance(what, Mapping | list):
+        return False
+    return text_of(what).lower() in text_of(where).lower()
+
+
+def _at_an_end(of: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
+    def check(text: Any, part: Any) -> bool:
+        if isinstance(text, Mapping | list) or isinstance(part, Mapping | list):
+            return False
+        return of(text_of(text).upper(), text_of(part).upper())
+
+    return check
+
+
+def _format(text: Any, *values: Any) -> str:
+    def one(match: re.Match[str]) -> str:
+        if match[0] in {"{{", "}}"}:
+            return match[0][0]
+        if match["number"] is None or int(match["number"]) >= len(values):
+            raise Unknown(f"format string {text!r} with {len(values)} values")
+        return text_of(values[int(match["number"])])
+
+    return re.sub(r"\{\{|\}\}|\{(?P<number>\d+)\}|[{}]", one, text_of(text))
+
+
+def _join(value: Any, separator: Any = ",") -> str:
+    if isinstance(value, list):
+        between = "," if isinstance(separator, Mapping | list) else text_of(separator)
+        return between.join(map(text_of, value))
+    return "" if isinstance(value, Mapping) else text_of(value)
+
+
+def _from_json(value: Any) -> Any:
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        return json.loads(text_of(value), parse_int=float, parse_constant=refuse)
+    except ValueError as error:
+        raise Unknown(f"fromJSON of {value!r}") from error
+
+
+def _to_json(value: Any) -> str:
+    def plain(one: Any) -> Any:
+        match one:
+            case Mapping():
+                return {key: plain(inner) for key, inner in one.items()}
+            case list():
+                return [plain(inner) for inner in one]
+            case float() if math.isnan(one) or math.isinf(one):
+                return None
+            case float() if one.is_integer() and abs(one) < 1e21:
+                return int(one)
+        return one
+
+    return json.dumps(plain(value), indent=2, ensure_ascii=False)
+
+
+FUNCTIONS: Functions = {
+    "contains": _contains,
+    "endsWith": _at_an_end(str.endswith),
+    "format": _format,
+    "fromJSON": _from_json,
+    "join": _join,
+    "startsWith": _at_an_end(str.startswith),
+    "toJSON": _to_json,
+}
 
 
 def evaluate(text: str, contexts: Mapping[str, Any], functions: Functions) -> Any:

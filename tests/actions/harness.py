@@ -15,7 +15,7 @@ import yaml
 from tests.actions.expressions import Functions, Unknown, fill, holds
 from tests.actions.steps import Steps
 
-WORKFLOW_KEYS = {"name", "on", "permissions", "concurrency", "env", "jobs"}
+WORKFLOW_KEYS = {"name", "run-name", "on", "permissions", "concurrency", "env", "jobs"}
 JOB_KEYS = {
     "name", "needs", "if", "runs-on", "strategy", "timeout-minutes", "permissions", "outputs", "env", "steps",
     "uses", "with", "secrets", "concurrency",
@@ -31,6 +31,8 @@ class Machine:
     name: str
     labels: frozenset[str]
     online: bool = True
+    busy: bool = False
+    """It runs another job for as long as a story says so; what asks for it is queued."""
     hosted: bool = False
     hook: Path | None = None
     """A script that the machine asks before each job."""
@@ -43,6 +45,7 @@ class Event:
 
     name: str
     sha: str
+    """What runs: of a pull request the test merge commit, whose parents are the base and the head."""
     ref: str
     payload: dict[str, Any] = field(default_factory=dict)
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -66,14 +69,52 @@ class GitHub:
     vars: dict[str, str] = field(default_factory=dict)
     runs: dict[int, "Run"] = field(default_factory=dict)
     cache_keys: list[str] = field(default_factory=list)
+    rights: dict[str, str] = field(default_factory=dict)
+    """What an account may do in the repository; none where it is not named."""
+    heads: dict[int, str] = field(default_factory=dict)
+    """The newest commit of each open pull request."""
+    protected: frozenset[str] = frozenset({"refs/heads/main"})
+    """Refs with a rule that protects them."""
+    issues: list[dict[str, Any]] = field(default_factory=list)
+    """As the API has them."""
+    comments: list[tuple[int, str]] = field(default_factory=list)
+    """What was answered, by pull request."""
+    statuses: list[tuple[str, str, str, str]] = field(default_factory=list)
+    """Of commits: commit, context, state, address."""
+    asked: list[Callable[..., "Run"]] = field(default_factory=list)
+    """What the API was asked to start: it begins after the answer, when a story says `go_on`."""
+    lists_only_what_ran_again: bool = False
+    """Whether the jobs of a later attempt are only those that ran in it: GitHub's documentation leaves it open."""
+    minute_s: float = 60.0
+    """Seconds that a minute of `timeout-minutes` takes: a story may be in a hurry."""
 
     def trigger(self, workflow: str, event: Event, cancel_when: Callable[["Job"], bool] | None = None) -> "Run":
         """Run a workflow of the commit that the event is of, to its end."""
         number = len(self.runs) + 1
         run = Run(self, number, workflow, event, self.folder / f"run{number}", cancel_when=cancel_when)
         self.runs[number] = run
-        run.execute()
+        if self._may_start(run):
+            run.execute()
         return run
+
+    def go_on(self, cancel_when: Callable[["Job"], bool] | None = None) -> "Run":
+        """Begin what the API was asked to start."""
+        return self.asked.pop(0)(cancel_when)
+
+    def _may_start(self, run: "Run") -> bool:
+        """By its concurrency group: an older run in it is cancelled, or this one waits and takes the place of another
+        that waits. Source: docs.github.com, "Control the concurrency of workflows and jobs"."""
+        if (mine := run.concurrency) is None:
+            return True
+        group, cancels = mine
+        others = [one for one in self.runs.values() if one is not run and (one.concurrency or ("",))[0] == group]
+        for one in others:
+            if one.pending:
+                one.pending, one.cancelled = False, True
+            elif one.in_progress and cancels:
+                one.cancel()
+        run.pending = any(one.in_progress for one in others)
+        return not run.pending
 
 
 @dataclass
@@ -97,13 +138,20 @@ class Job:
     seen_by_steps: list[str] = field(default_factory=list)
     """The environment of each `run:`, as text."""
     cancelled: bool = False
+    attempt: int = 1
+    """Of the run: the one in which it was made."""
+    timed_out: bool = False
+
+    @property
+    def machine_folder(self) -> Path:
+        """Where the Actions runner of the machine keeps its work; on a machine that lives on, the same for each job."""
+        if self.machine and not self.machine.hosted:
+            return self.run.github.folder / "machines" / self.machine.name / "_work"
+        return self.folder
 
     @property
     def workspace(self) -> Path:
-        """On a machine that lives on, the same for each job."""
-        if self.machine and not self.machine.hosted:
-            return self.run.github.folder / "machines" / self.machine.name / "workspace"
-        return self.folder / "workspace"
+        return self.machine_folder / "workspace"
 
 
 @dataclass
@@ -122,8 +170,20 @@ class Run:
     attested: list[str] = field(default_factory=list)
     tokens: dict[str, dict[str, str]] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Of the newest attempt, by key; those that were not run again are still there."""
+    """Of the newest attempt, by name; those that were not run again are still there."""
     again: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    """Jobs that wait for a machine, and all that need them: the run is in progress as long as there is one."""
+    alone: str = ""
+    """The one job that this attempt runs again, with what needs it; empty where all that is red is."""
+    afresh: bool = False
+    """Whether this attempt runs everything again."""
+    dies: frozenset[str] = frozenset()
+    """Jobs whose machine is lost when their steps begin: the job fails, and nothing is uploaded."""
+    pending: bool = False
+    """Whether it waits for another run of its concurrency group."""
+    expired: bool = False
+    """Whether its queued jobs have waited for a day."""
 
     @property
     def sha(self) -> str:
@@ -137,7 +197,57 @@ class Run:
         (found,) = [job for job in self.all_jobs if job.name == name]
         return found
 
+    @property
+    def name(self) -> str:
+        """As the workflow says, or its file."""
+        file = f".github/workflows/{self.workflow}"
+        return str(load(self.tree / file).get("name", file))
+
+    @property
+    def title(self) -> str:
+        """As `run-name` says."""
+        document = load(self.tree / ".github/workflows" / self.workflow)
+        contexts = {"github": self.context, "inputs": self._inputs(document)}
+        return str(fill(document.get("run-name", self.workflow), contexts, {}))
+
+    @property
+    def in_progress(self) -> bool:
+        return bool(self.waiting)
+
+    @property
+    def concurrency(self) -> tuple[str, bool] | None:
+        """The group of the workflow, and whether a newer run cancels an older one."""
+        document = load(self.tree / ".github/workflows" / self.workflow)
+        if "concurrency" not in document:
+            return None
+        contexts = {"github": self.context, "inputs": self._inputs(document), "vars": self.visible_vars}
+        found = fill(document["concurrency"], contexts, {})
+        found = {"group": found} if isinstance(found, str) else found
+        if unknown := set(found) - {"group", "cancel-in-progress"}:
+            raise Unknown(f"concurrency: {sorted(unknown)}")
+        return str(found["group"]).lower(), str(found.get("cancel-in-progress", "false")).lower() == "true"
+
+    @property
+    def visible_vars(self) -> dict[str, str]:
+        """Variables are not passed to a workflow that a pull request of a fork triggers (GitHub's documentation)."""
+        return {} if self.event.from_fork else self.github.vars
+
+    def after_a_day(self) -> None:
+        """GitHub fails a job that was queued for 24 hours; then the run goes on."""
+        self.expired = True
+        self.execute()
+
+    def machine_is_back(self) -> None:
+        """A machine came online: queued jobs are taken, and the run goes on."""
+        self.execute()
+
+    def cancel(self) -> None:
+        """What has not ended is cancelled; jobs with `always()` run."""
+        self.cancelled = True
+        self.execute()
+
     def execute(self) -> None:
+        self.waiting = set()
         path = self.tree / ".github/workflows" / self.workflow
         document = load(path)
         if self.event.name not in triggers(document):
@@ -147,7 +257,21 @@ class Run:
 
     def rerun_failed(self) -> None:
         """Another attempt: what did not end well, and what needs it."""
-        self.attempt, self.cancelled, self.again = self.attempt + 1, False, set()
+        self._rerun()
+
+    def rerun_all(self) -> None:
+        """Another attempt at everything."""
+        self._rerun(afresh=True)
+
+    def rerun_job(self, name: str) -> None:
+        """Another attempt at one job, and at what needs it; all else stays, however it came out."""
+        self._rerun(alone=self.job(name).key)
+
+    def _rerun(self, *, alone: str = "", afresh: bool = False) -> None:
+        if self.in_progress:
+            raise Unknown("GitHub runs nothing again while the run is in progress")
+        self.attempt, self.cancelled, self.again, self.expired = self.attempt + 1, False, set(), False
+        self.alone, self.afresh = alone, afresh
         self.execute()
 
     @property
@@ -193,7 +317,15 @@ def with_defaults(what: str, declared: Mapping[str, Any], given: Mapping[str, An
     for name, one in declared.items():
         if one.get("required") == "true" and name not in given:
             raise Unknown(f"{what} needs the input {name}")
-    return {name: given.get(name, one.get("default", "")) for name, one in declared.items()}
+    return {
+        name: typed(given.get(name, one.get("default", "")), one.get("type", "string"))
+        for name, one in declared.items()
+    }
+
+
+def typed(value: Any, kind: str) -> Any:
+    """The file is read as text; a boolean input is a boolean in expressions."""
+    return value if kind != "boolean" or isinstance(value, bool) else value == "true"
 
 
 class Level:
@@ -207,23 +339,38 @@ class Level:
         inputs: dict[str, Any],
         secrets: Mapping[str, str],
         granted: dict[str, str] | None,
+        *,
+        again: bool = False,
     ) -> None:
+        self.again = again
+        """Whether something that the caller's job needs ran again, so that all of this does."""
         self.run, self.document, self.prefix, self.granted = run, document, prefix, granted
-        self.base = {"github": run.context, "vars": run.github.vars, "inputs": inputs}
+        self.base = {"github": run.context, "vars": run.visible_vars, "inputs": inputs}
         self.secrets = secrets
         self.results: dict[str, dict[str, Any]] = {}
 
-    def execute(self) -> str:
-        """Run all jobs; success, or else the worst of their results."""
-        waiting = dict(self.document["jobs"])
-        while waiting:
-            ready = [id_ for id_, job in waiting.items() if all(need in self.results for need in self.needs(job))]
+    def execute(self) -> str | None:
+        """Run all jobs; success, or else the worst of their results; None while one waits for its machine.
+
+        A caller waits until all jobs of what it calls have ended, and a job until all that it needs have.
+        """
+        left, stuck = dict(self.document["jobs"]), set[str]()
+        while left:
+            ready = [id_ for id_, job in left.items() if all(need in self.results for need in self.needs(job))]
             if not ready:
-                raise Unknown(f"jobs wait for each other, or for a machine that is offline: {sorted(waiting)}")
-            for id_ in ready[:1]:
-                found = self.one(id_, waiting.pop(id_))
-                if found is not None:
-                    self.results[id_] = found
+                if not stuck:
+                    raise Unknown(f"jobs need each other: {sorted(left)}")
+                self.run.waiting |= {f"{self.prefix}{id_}" for id_ in (*stuck, *left)}
+                return None
+            id_ = ready[0]
+            found = self.one(id_, left.pop(id_))
+            if found is None:
+                stuck.add(id_)
+            else:
+                self.results[id_] = found
+        if stuck:
+            self.run.waiting |= {f"{self.prefix}{id_}" for id_ in stuck}
+            return None
         found_results = {one["result"] for one in self.results.values()}
         return next((word for word in ("failure", "cancelled") if word in found_results), "success")
 
@@ -242,13 +389,17 @@ class Level:
         key = f"{self.prefix}{id_}"
         if "uses" not in job and self.may_stay(key, self.needs(job)):
             return self.kept(key)
-        self.run.again.add(key)
+        if "uses" not in job:
+            self.run.again.add(key)
         if not holds(job.get("if"), contexts, functions):
             if "uses" not in job:
                 self.skip(key, id_, contexts)
             return {"result": "skipped", "outputs": {}}
         if "uses" in job:
-            return {"result": self.call(id_, job, contexts, functions), "outputs": {}}
+            found = self.call(id_, job, contexts, functions)
+            if any(one.startswith(f"{key}/") for one in self.run.again):
+                self.run.again.add(key)
+            return found
         return self.instances(key, id_, job, contexts, functions)
 
     def functions(self, needs: Mapping[str, Any]) -> Functions:
@@ -262,23 +413,35 @@ class Level:
 
     def may_stay(self, key: str, needs: list[str]) -> bool:
         mine = [job for job in self.run.jobs.values() if job.key == key]
-        fresh = not any(f"{self.prefix}{need}" in self.run.again for need in needs)
-        return self.run.attempt > 1 and bool(mine) and fresh and all(job.conclusion in ENDED for job in mine)
+        if not mine or self.run.attempt == 1 or self.run.afresh or self.again or self.ran_again(needs):
+            return False
+        if self.run.alone:
+            return key != self.run.alone
+        return all(job.conclusion in ENDED for job in mine)
+
+    def ran_again(self, needs: list[str]) -> bool:
+        return any(f"{self.prefix}{need}" in self.run.again for need in needs)
 
     def kept(self, key: str) -> dict[str, Any]:
         mine = [job for job in self.run.jobs.values() if job.key == key]
-        return {"result": mine[-1].conclusion, "outputs": mine[-1].outputs}
+        words = [job.conclusion for job in mine]
+        result = next((word for word in ("failure", "cancelled") if word in words), mine[-1].conclusion)
+        return {"result": result, "outputs": mine[-1].outputs}
 
     def skip(self, key: str, id_: str, contexts: dict[str, Any]) -> None:
         name = f"{self.name_prefix}{id_}"
-        job = Job(self.run, key, name, None, {}, contexts, self.run.folder, status="completed", conclusion="skipped")
+        job = Job(self.run, key, name, None, {}, contexts, self.run.folder, status="completed", conclusion="skipped",
+                  attempt=self.run.attempt)  # fmt: skip
         self.run.jobs[name] = job
 
     @property
     def name_prefix(self) -> str:
         return self.prefix.replace("/", " / ")
 
-    def call(self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> str:
+    def call(
+        self, id_: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions
+    ) -> dict[str, Any] | None:
+        """How it came out, with what it gives its caller; None while a job in it waits for its machine."""
         uses = job["uses"]
         if not uses.startswith("$/.github/workflows/"):
             raise Unknown(f"the workflow {uses}")
@@ -290,7 +453,13 @@ class Level:
         if unknown := set(secrets) - set(declared.get("secrets", {})):
             raise Unknown(f"{uses} takes no secrets {sorted(unknown)}")
         granted = self.permissions(job)
-        return Level(self.run, document, f"{self.prefix}{id_}/", inputs, secrets, granted).execute()
+        again = self.again or self.ran_again(self.needs(job))
+        level = Level(self.run, document, f"{self.prefix}{id_}/", inputs, secrets, granted, again=again)
+        result = level.execute()
+        if result is None:
+            return None
+        values = {name: one["value"] for name, one in declared.get("outputs", {}).items()}
+        return {"result": result, "outputs": fill(values, {**level.base, "jobs": level.results}, {})}
 
     def permissions(self, job: dict[str, Any]) -> dict[str, str]:
         """Of the job's token; a called workflow cannot have more than its caller lets it: GitHub does not start it."""
@@ -316,6 +485,10 @@ class Level:
             here = contexts if row is None else {**contexts, "matrix": row}
             name = self.name_prefix + str(fill(job.get("name", id_), here, functions))
             before = self.run.jobs.get(name)
+            if before and before.attempt == self.run.attempt and before.conclusion is not None:
+                results.append(before.conclusion)  # it ended before the run went on
+                outputs = before.outputs
+                continue
             if self.run.attempt > 1 and before and before.conclusion == "success" and self.may_stay_instance(key, job):
                 results.append("success")
                 continue
@@ -328,7 +501,7 @@ class Level:
         return {"result": result, "outputs": outputs}
 
     def may_stay_instance(self, key: str, job: dict[str, Any]) -> bool:
-        return not any(f"{self.prefix}{need}" in self.run.again for need in self.needs(job))
+        return not self.run.afresh and not self.again and not self.ran_again(self.needs(job))
 
     def run_one(self, key: str, name: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> Job:
         labels = fill(job["runs-on"], contexts, functions)
@@ -340,9 +513,11 @@ class Level:
         self.run.tokens[token] = permissions
         contexts = {**contexts, "github": {**contexts["github"], "token": token}}
         with_secrets = {**contexts, "secrets": self.secrets}
-        made = Job(self.run, key, name, machine, permissions, contexts, place)
+        made = Job(self.run, key, name, machine, permissions, contexts, place, attempt=self.run.attempt)
         self.run.jobs[name] = made
-        if machine is None:
+        if machine is None or machine.busy:
+            if self.run.expired or self.run.cancelled:
+                made.status, made.conclusion = "completed", "cancelled" if self.run.cancelled else "failure"
             return made
         if self.run.cancelled and "always()" not in str(job.get("if")):
             made.status, made.conclusion = "completed", "cancelled"
@@ -351,8 +526,9 @@ class Level:
         place.mkdir(parents=True)
         env = {**fill(self.document.get("env", {}), with_secrets, functions),
                **fill(job.get("env", {}), with_secrets, functions)}  # fmt: skip
-        steps = Steps(made, env, self.secrets)
-        made.conclusion = steps.execute(job["steps"])
+        minutes = float(fill(job.get("timeout-minutes", "360"), contexts, functions))
+        steps = Steps(made, env, self.secrets, minutes * self.run.github.minute_s)
+        made.conclusion = "failure" if name in self.run.dies else steps.execute(job["steps"])
         outputs = fill(job.get("outputs", {}), {**contexts, "steps": steps.results}, functions)
         made.outputs = {key: "" if value is None else str(value) for key, value in outputs.items()}
         made.status = "completed"

@@ -90,7 +90,10 @@ def _upload(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
 
 
 def _download(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
-    """By name into the path itself; by pattern each into a folder of its name; nothing matched is no error."""
+    """By name, or where a pattern matches one, into the path itself; else each into a folder of its name.
+
+    That nothing matches is no error. Source: src/download-artifact.ts at the pinned commit, `artifacts.length === 1`.
+    """
     place = job.workspace / inputs.get("path", "")
     artifacts = _artifacts_of(inputs["run-id"], inputs, job) if "run-id" in inputs else job.run.artifacts
     if "name" in inputs:
@@ -98,9 +101,10 @@ def _download(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
             raise ActionFailed(f"download-artifact: artifact not found for name: {inputs['name']}")
         shutil.copytree(artifacts[inputs["name"]], place, dirs_exist_ok=True)
         return {"download-path": str(place)}
-    for name, source in artifacts.items():
-        if fnmatch.fnmatchcase(name, inputs["pattern"]):
-            shutil.copytree(source, place / name, dirs_exist_ok=True)
+    chosen = {name: source for name, source in artifacts.items() if fnmatch.fnmatchcase(name, inputs["pattern"])}
+    flat = len(chosen) == 1 or inputs.get("merge-multiple") == "true"
+    for name, source in chosen.items():
+        shutil.copytree(source, place if flat else place / name, dirs_exist_ok=True)
     return {"download-path": str(place)}
 
 
@@ -108,6 +112,8 @@ def _artifacts_of(number: str, inputs: Mapping[str, str], job: "Job") -> Mapping
     """Of another run, which takes a token that may read runs."""
     if not inputs.get("github-token") or job.permissions.get("actions") != "read":
         raise ActionFailed("download-artifact: Resource not accessible by integration")
+    if not number.isdecimal():
+        raise ActionFailed(f"download-artifact: the run-id {number!r} is no number")
     found = job.run.github.runs.get(int(number))
     if found is None:
         raise ActionFailed(f"download-artifact: Not Found: run {number}")

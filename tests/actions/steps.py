@@ -4,16 +4,17 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.actions import played
+from tests.actions import job_worker, played
 from tests.actions.expressions import Functions, Unknown, fill, holds, text_of
 from tests.actions.played import ActionFailed
 
@@ -31,33 +32,72 @@ FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")
 class Steps:
     """The steps of one job, or of one composite action in it."""
 
-    def __init__(self, job: "Job", env: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
+    def __init__(self, job: "Job", env: Mapping[str, Any], secrets: Mapping[str, str], limit_s: float) -> None:
         self.job, self.secrets = job, secrets
+        self.until = time.monotonic() + limit_s
         self.env = {key: text_of(value) for key, value in env.items()}
         self.path: list[str] = []
         self.results: dict[str, dict[str, Any]] = {}
         self.failed = False
-        self.temp = job.folder / "temp"
+        lives_on = job.machine is not None and not job.machine.hosted
+        self.temp = job.machine_folder / "_temp" if lives_on else job.folder / "temp"
 
     def execute(self, steps: list[dict[str, Any]]) -> str:
         """The conclusion of the job."""
-        for folder in (self.temp, self.job.workspace, self.job.folder / "home"):
+        shutil.rmtree(self.temp, ignore_errors=True)  # as the Actions runner does before each job
+        diagnostics = self.job.folder / "diag"
+        for folder in (self.temp, diagnostics, self.job.workspace, self.job.folder / "home"):
             folder.mkdir(parents=True, exist_ok=True)
-        if self.admitted():
+        self.fetch(steps)
+        machine = self.job.machine
+        assert machine
+        env = {"PATH": "/usr/bin:/bin", **self.env, **self.variables()}  # a workflow's own variables may be there
+        with job_worker.asked(machine.hook, diagnostics, env) as found:
+            self.job.log += found.log
+            self.failed = not found.admitted
+            if not found.worker_lives:
+                self.job.log += "The self-hosted runner lost its worker: the job ends\n"
+                return "failure"
+            for pre in self.scripts_of(steps, "pre"):
+                self.javascript(pre)
             self.every(steps, self.job.contexts, None)
-        else:
-            self.failed = True
+            for post in reversed(self.scripts_of(steps, "post")):
+                self.javascript(post)
         return "cancelled" if self.job.cancelled else "failure" if self.failed else "success"
 
-    def admitted(self) -> bool:
-        machine = self.job.machine
-        if machine is None or not machine.hook:
-            return True
-        env = {"PATH": "/usr/bin:/bin", **self.env, **self.variables()}  # a workflow's own variables may be there
-        command = ["bash", "-e", str(machine.hook)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=self.temp)
-        self.job.log += done.stdout + done.stderr
-        return done.returncode == 0
+    def fetch(self, steps: list[dict[str, Any]]) -> None:
+        """GitHub fetches the actions of a job before its first step, the hook: they lie on the machine then."""
+        for uses in self.used(steps):
+            if tree := self.own_action(uses):
+                kept = self.job.machine_folder / "_actions" / re.sub(r"[^\w.-]", "_", uses)
+                shutil.copytree(tree, kept, dirs_exist_ok=True, symlinks=True)
+
+    def used(self, steps: list[dict[str, Any]]) -> Iterator[str]:
+        """The actions of these steps, and those that composite ones of ours use in turn."""
+        for step in steps:
+            if uses := step.get("uses"):
+                yield uses
+                if (tree := self.own_action(uses)) and (tree / "action.yml").exists():
+                    runs = yaml.load((tree / "action.yml").read_text(), Loader=yaml.BaseLoader)["runs"]
+                    yield from self.used(runs.get("steps", []))
+
+    def scripts_of(self, steps: list[dict[str, Any]], stage: str) -> list[Path]:
+        """The `pre:` or `post:` scripts of JavaScript actions, whose conditions are always() unless they say more."""
+        found = []
+        for uses in self.used(steps):
+            if tree := self.own_action(uses):
+                runs = yaml.load((tree / "action.yml").read_text(), Loader=yaml.BaseLoader)["runs"]
+                if f"{stage}-if" in runs:
+                    raise Unknown(f"{stage}-if of {uses}")
+                found += [tree / runs[stage]] if stage in runs else []
+        return found
+
+    def javascript(self, script: Path) -> bool:
+        """A script of an action, by Node; whatever it is, it runs as the machine's user."""
+        code, output = self.process(["node", str(script)], {**self.variables(), "PATH": os.environ["PATH"]})
+        self.job.log += f"$ node {script.name}\n{output}"
+        self.failed = self.failed or code != 0
+        return code == 0
 
     def every(self, steps: list[dict[str, Any]], contexts: Mapping[str, Any], action: Path | None) -> None:
         """With `action`, of the composite action there."""
@@ -118,9 +158,12 @@ class Steps:
 
     def composite(self, uses: str, tree: Path, given: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
         document = yaml.load((tree / "action.yml").read_text(), Loader=yaml.BaseLoader)
-        if document["runs"]["using"] != "composite":
+        runs = document["runs"]
+        if re.fullmatch(r"node\d+", runs["using"]):
+            return {}, self.javascript(tree / runs["main"])
+        if runs["using"] != "composite":
             raise Unknown(f"{uses} is no composite action")
-        declared = document["inputs"]
+        declared = document.get("inputs", {})
         if unknown := set(given) - set(declared):
             raise Unknown(f"{uses} has no inputs {sorted(unknown)}")
         inputs = {name: text_of(given.get(name, one.get("default", ""))) for name, one in declared.items()}
@@ -144,10 +187,15 @@ class Steps:
             "GITHUB_EVENT_NAME": run.event.name,
             "GITHUB_EVENT_PATH": str(event),
             "GITHUB_REF": run.event.ref,
+            "GITHUB_REF_NAME": run.event.ref.removeprefix("refs/heads/").removeprefix("refs/pull/"),
+            "GITHUB_REF_PROTECTED": "true" if run.event.ref in run.github.protected else "false",
             "GITHUB_REPOSITORY": run.github.repository,
             "GITHUB_RUN_ATTEMPT": str(run.attempt),
             "GITHUB_RUN_ID": str(run.number),
+            "GITHUB_SERVER_URL": "https://github.com",
             "GITHUB_SHA": run.sha,
+            "GITHUB_WORKFLOW": run.name,
+            "GITHUB_WORKFLOW_REF": f"{run.github.repository}/.github/workflows/{run.workflow}@{run.event.ref}",
             "GITHUB_WORKSPACE": str(self.job.workspace),
             "RUNNER_ENVIRONMENT": "github-hosted" if machine.hosted else "self-hosted",
             "RUNNER_TEMP": str(self.temp),
@@ -202,6 +250,10 @@ class Steps:
                 time.sleep(0.05)
                 if run.cancel_when and not run.cancelled and run.cancel_when(self.job):
                     run.cancelled = self.job.cancelled = True
+                    cancel(started)
+                elif time.monotonic() > self.until and not self.job.timed_out:
+                    # The job is cancelled, as the server does it to a job that ran too long; the run is not.
+                    self.job.timed_out = self.job.cancelled = True
                     cancel(started)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)  # what a step leaves in its group ends with it

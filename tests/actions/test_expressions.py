@@ -34,8 +34,8 @@ def test_values(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["contains('a', 'b')", "secrets.x", "job.status", "1 < 2", "inputs.*", "inputs.b ==", "'a", "github 'x'",
-             "1 == 'x'", "format('{0}', 1)"],
+    "text", ["secrets.x", "job.status", "nothing('a')", "inputs.b ==", "'a", "github 'x'",
+             "format('{0}')"],
 )  # fmt: skip
 def test_what_is_not_known_is_an_error(text: str) -> None:
     with pytest.raises(Unknown):

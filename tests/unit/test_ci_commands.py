@@ -31,7 +31,7 @@ def test_the_plan_as_jobs(in_small: Callable[..., Path], capsys: pytest.CaptureF
     in_small()
     assert main(["plan", "--github", "--tier", "quick", "--machines", "sm90"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert [job["runs_on"] for job in printed["device"]["include"]] == [["self-hosted", "gpu", "sm90"]]
+    assert [job["arch"] for job in printed["device"]["include"]] == ["sm90"]
     assert main(["plan", "--github", "--machines", "b200"]) == 2
 
 
@@ -52,7 +52,7 @@ def test_a_plan_tells_the_workflow(
     told = dict(line.split("=", 1) for line in step["GITHUB_OUTPUT"].read_text().splitlines())
     assert set(told) == {"hosted", "device", "device_names"}
     assert told["device_names"] == "sm90,sm100"
-    assert "sm90: 16 cells, 16 to run; self-hosted gpu sm90" in capsys.readouterr().out
+    assert "sm90: 16 cells, 16 to run; self-hosted gpu-release sm90" in capsys.readouterr().out
     assert Path("plan/jobs.json").exists()
 
 

@@ -1,7 +1,9 @@
 """What is asked of GitHub and of machines: who is online, who is waited for, whose jobs are taken, what is cleaned."""
 
-import json
+import contextlib
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +12,11 @@ from typing import Any
 import pytest
 
 from runner import rundir
-from runner.ci import admission, api, asking, cleaning, waiting
+from runner.ci import admission, api, asking, cleaning, earlier, eviction, missing, waiting
 from runner.ci.admission import Refused, Rules
 from runner.ci.api import Api, JobState, Machine, Unavailable
+from runner.ci.gather import Came, Gathered
+from runner.ci.jobs import Asked, Job, Side
 from runner.cli import main
 from runner.engines.local import LocalEngine
 from runner.environments.daemon import Daemon
@@ -71,7 +75,8 @@ def test_a_plan_goes_on_where_nobody_answers(server, monkeypatch: pytest.MonkeyP
     server["answers"] = [(500, b"")]
     monkeypatch.setenv("RUNNERS_TOKEN", "secret")
     told: list[str] = []
-    assert asking.offline(("sm90",), told.append) == {}
+    asked = Asked(machines={"sm90": 1})
+    assert asking.with_machines(asked, told.append) == asked
     assert "each machine counts as online" in told[0]
 
 
@@ -93,6 +98,131 @@ def test_why_a_machine_is_not_asked() -> None:
         "sm100": "offline: off",
         "sm120": "no machine is registered with the labels gpu, self-hosted, sm120",
     }
+
+
+def test_busy_is_told_from_offline() -> None:
+    """Two machines of an arch: it is busy only where all that are online run other jobs, and offline is not busy."""
+    labels = frozenset({"self-hosted", "gpu-pr", "sm90"})
+
+    def machine(name: str, *, online: bool = True, busy: bool = False) -> Machine:
+        return Machine(name=name, online=online, busy=busy, labels=labels)
+
+    def asked(*machines: Machine) -> tuple[dict[str, str], dict[str, str]]:
+        archs, needed = ("sm90",), ("self-hosted", "gpu-pr")
+        return api.offline(archs, machines, needed), api.busy(archs, machines, needed)
+
+    assert asked(machine("a", busy=True), machine("b")) == ({}, {})
+    assert asked(machine("b", busy=True), machine("a", busy=True)) == ({}, {"sm90": "a, b"})
+    assert asked(machine("a", busy=True), machine("b", online=False)) == ({}, {"sm90": "a"})
+    assert asked(machine("b", online=False)) == ({"sm90": "offline: b"}, {})
+
+
+def test_a_plan_knows_which_machines_are_busy(server, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "lab1", "status": "online", "busy": True, "labels": [{"name": x} for x in
+           ("self-hosted", "gpu-release", "sm90")]}  # fmt: skip
+    server["answers"] = [(200, {"runners": [row]})]
+    monkeypatch.setenv("RUNNERS_TOKEN", "secret")
+    found = asking.with_machines(Asked(machines={"sm90": 1, "sm100": 1}), print)
+    assert found.busy == {"sm90": "lab1"}
+    assert found.offline == {"sm100": "no machine is registered with the labels gpu-release, self-hosted, sm100"}
+
+
+@pytest.mark.parametrize("all_are_listed", [True, False])
+def test_a_job_of_an_older_attempt_is_found_wherever_it_is_listed(server, all_are_listed: bool) -> None:
+    """GitHub's documentation leaves open whether the list of a later attempt has what did not run again."""
+    first = {"name": "m / hosted (hosted)", "status": "completed", "conclusion": "success"}
+    second = {"name": "device / device (sm90)", "status": "completed", "conclusion": "failure"}
+    newest = [second, first] if all_are_listed else [second]
+    server["answers"] = [(200, {"jobs": newest}), (200, {"jobs": [first, {**second, "conclusion": "success"}]})]
+    found = Api.here("TOKEN").last_states(5, 2, ["sm90", "hosted"])
+    assert {name: state.conclusion for name, state in found.items()} == {"sm90": "failure", "hosted": "success"}
+    assert len(server["asked"]) == (1 if all_are_listed else 2)
+
+
+EARLIER = {
+    "path": ".github/workflows/matrix-nightly.yml@main",
+    "head_branch": "main",
+    "head_repository": {"full_name": "a/b"},
+    "event": "schedule",
+    "status": "completed",
+    "run_attempt": 2,
+}
+HERE = {"GITHUB_REPOSITORY": "a/b", "GITHUB_REF_NAME": "main", "GITHUB_REF_PROTECTED": "true"}
+
+
+def test_an_earlier_run_is_asked_for_once(server) -> None:
+    server["answers"] = [(200, EARLIER)]
+    run = Api.here("TOKEN").run(12)
+    earlier.check(run, 12, HERE)
+    assert run.run_attempt == 2
+    assert server["asked"] == ["/repos/a/b/actions/runs/12"]
+    server["answers"] = [(200, {"path": 5})]
+    with pytest.raises(Unavailable, match="the run 12"):
+        Api.here("TOKEN").run(12)
+
+
+@pytest.mark.parametrize(
+    ("changed", "here", "words"),
+    [
+        ({"path": ".github/workflows/matrix-gpu.yml"}, {}, "it is of 'matrix-gpu.yml'"),
+        ({"path": ".github/workflows/x/matrix-nightly.yml"}, {}, "it is of 'x/matrix-nightly.yml'"),
+        ({"head_repository": {"full_name": "stranger/b"}}, {}, "its commit is of 'stranger/b', and this is a/b"),
+        ({"head_repository": None}, {}, "its commit is of 'nobody'"),
+        ({"event": "pull_request"}, {}, "the event 'pull_request' started it"),
+        ({"head_branch": "topic"}, {}, "it ran on 'topic', and this is main"),
+        ({"head_branch": None}, {}, "it ran on 'no branch'"),
+        ({"status": "in_progress"}, {}, "it is 'in_progress': wait for its end"),
+        ({"head_branch": "topic"}, {"GITHUB_REF_NAME": "topic", "GITHUB_REF_PROTECTED": "false"},
+         "'topic' is no protected branch"),
+    ],
+)  # fmt: skip
+def test_what_no_sign_off_takes(changed: dict[str, Any], here: dict[str, str], words: str) -> None:
+    run = api.WorkflowRun(**{**EARLIER, **changed})
+    with pytest.raises(UsageError) as error:
+        earlier.check(run, 12, {**HERE, **here})
+    assert words in str(error.value)
+
+
+def absent(skipped: int) -> Gathered:
+    job = Job(name="sm100", side=Side.DEVICE, runs_on=("self-hosted", "gpu-release", "sm100"))
+    return Gathered(came=(Came(job=job, planned=4, skipped=skipped, because="offline: lab `1` @someone"),))
+
+
+def issue(number: int, login: str = missing.WRITER, **others: Any) -> dict[str, Any]:
+    title = "Evidence from GPUs is missing (nightly)"
+    return {"number": number, "title": title, "user": {"login": login}, **others}
+
+
+@pytest.mark.parametrize(
+    ("there", "skipped", "sent"),
+    [
+        ([], 4, ("POST", "/repos/a/b/issues")),
+        ([issue(9)], 4, ("PATCH", "/repos/a/b/issues/9")),
+        ([issue(9)], 0, ("PATCH", "/repos/a/b/issues/9")),
+        ([], 0, None),
+        ([issue(9, login="stranger"), issue(8, pull_request={})], 4, ("POST", "/repos/a/b/issues")),
+        ([{**issue(9), "title": "Evidence from GPUs is missing (gpu)"}], 0, None),
+    ],
+)
+def test_one_issue_is_kept_about_missing_evidence(
+    monkeypatch: pytest.MonkeyPatch, there: list[dict[str, Any]], skipped: int, sent: tuple[str, str] | None
+) -> None:
+    done: list[tuple[str, Any]] = []
+
+    def take(path: str, _: str | None, given: Any) -> tuple[int, Any]:
+        done.append((path, given))
+        return 200, {}
+
+    monkeypatch.setenv("GITHUB_REPOSITORY", "a/b")
+    with answering(lambda *_: (200, there), take) as address:
+        monkeypatch.setenv("GITHUB_API_URL", address)
+        missing.report(Api.here("TOKEN"), absent(skipped), workflow="nightly", run="https://x/runs/1")
+    assert [path for path, _ in done] == ([sent[1]] if sent else [])
+    if skipped and done:
+        assert "self-hosted gpu-release sm100" in done[0][1]["body"], "the machine is named"
+        assert "``offline: lab `1` @someone``" in done[0][1]["body"], "words of a machine are code"
+    elif done:
+        assert done[0][1]["state"] == "closed"
 
 
 class Clock:
@@ -172,70 +302,83 @@ def test_sm10_is_not_sm100() -> None:
     assert found.untaken == ("sm10",)
 
 
-RULES = Rules(repositories=frozenset({"a/b"}), maintainers=frozenset({"Alice"}))
+WORKFLOW = "matrix-gpu.yml@refs/heads/main"
+RULES = Rules(repositories=frozenset({"a/b"}), workflows=frozenset({WORKFLOW}))
 
 
-def environ(tmp_path: Path, name: str, payload: object = None, **others: str) -> dict[str, str]:
-    path = tmp_path / "event.json"
-    path.write_text(json.dumps(payload))
-    known = {"GITHUB_REPOSITORY": "a/b", "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(path),
-             "GITHUB_REF": "refs/heads/main", "GITHUB_SHA": "f" * 40}  # fmt: skip
+def environ(name: str, **others: str) -> dict[str, str]:
+    known = {"GITHUB_REPOSITORY": "a/b", "GITHUB_EVENT_NAME": name, "GITHUB_REF": "refs/heads/main",
+             "GITHUB_WORKFLOW_REF": f"a/b/.github/workflows/{WORKFLOW}", "GITHUB_SHA": "f" * 40}  # fmt: skip
     return {**known, **others}
 
 
-def labelled(**changes: Any) -> dict[str, Any]:
-    event = {"action": "labeled", "number": 7, "label": {"name": "gpu"}, "sender": {"login": "alice"},
-             "pull_request": {"head": {"sha": "c" * 40}}}  # fmt: skip
-    return {**event, **changes}
-
-
 @pytest.mark.parametrize("name", ["push", "schedule", "workflow_dispatch"])
-def test_jobs_of_those_who_may_write_are_taken(tmp_path: Path, name: str) -> None:
-    assert admission.admit(RULES, environ(tmp_path, name)).endswith("f" * 40)
-
-
-def test_a_labelled_commit_is_taken_and_named(tmp_path: Path) -> None:
-    why = admission.admit(RULES, environ(tmp_path, "pull_request", labelled()))
-    assert why == f"pull request 7 at {'c' * 40}, as alice authorised"
+def test_jobs_of_those_who_may_write_are_taken(name: str) -> None:
+    assert admission.admit(RULES, environ(name)) == f"{name} of {WORKFLOW} at {'f' * 40}"
 
 
 @pytest.mark.parametrize(
-    ("name", "payload", "others", "words"),
+    ("name", "others", "words"),
     [
-        ("push", None, {"GITHUB_REPOSITORY": "evil/b"}, "jobs of 'evil/b' are not taken"),
-        ("push", None, {"GITHUB_REPOSITORY": ""}, "jobs of '' are not taken"),
-        ("push", None, {"GITHUB_REF": "refs/pull/7/merge"}, "only branches and tags"),
-        ("pull_request", labelled(action="synchronize"), {}, "was 'synchronize'"),
-        ("pull_request", labelled(action="opened"), {}, "was 'opened'"),
-        ("pull_request", labelled(action="unlabeled"), {}, "was 'unlabeled'"),
-        ("pull_request", labelled(label={"name": "docs"}), {}, "the label 'docs' authorises nothing"),
-        ("pull_request", labelled(label=None), {}, "the label '' authorises nothing"),
-        ("pull_request", labelled(sender={"login": "mallory"}), {}, "'mallory' put the label"),
-        ("pull_request", labelled(pull_request={}), {}, "names no commit"),
-        ("pull_request", [], {}, "is no object"),
-        ("pull_request", labelled(), {"GITHUB_EVENT_PATH": "/nowhere"}, "cannot be read"),
-        ("pull_request_target", labelled(), {}, "'pull_request_target' starts no job"),
-        ("workflow_run", labelled(), {}, "'workflow_run' starts no job"),
-        ("issue_comment", labelled(), {}, "'issue_comment' starts no job"),
-        ("", None, {}, "'' starts no job"),
+        ("push", {"GITHUB_REPOSITORY": "evil/b"}, "jobs of 'evil/b' are not taken"),
+        ("push", {"GITHUB_REPOSITORY": ""}, "jobs of '' are not taken"),
+        ("push", {"GITHUB_REF": "refs/pull/7/merge"}, "only branches and tags"),
+        ("push", {"GITHUB_WORKFLOW_REF": "a/b/.github/workflows/matrix-gpu.yml@refs/heads/topic"}, "is not taken"),
+        ("push", {"GITHUB_WORKFLOW_REF": "evil/b/.github/workflows/matrix-gpu.yml@refs/heads/main"}, "is not taken"),
+        ("push", {"GITHUB_WORKFLOW_REF": ""}, "the workflow '' is not taken"),
+        ("pull_request", {}, "'pull_request' starts no job here: a maintainer's comment `/gpu run SHA`"),
+        ("pull_request_target", {}, "'pull_request_target' starts no job"),
+        ("workflow_run", {}, "'workflow_run' starts no job"),
+        ("issue_comment", {}, "'issue_comment' starts no job"),
+        ("merge_group", {}, "'merge_group' starts no job"),
+        ("", {}, "'' starts no job"),
     ],
 )
-def test_every_other_job_is_refused(
-    tmp_path: Path, name: str, payload: object, others: dict[str, str], words: str
-) -> None:
+def test_every_other_job_is_refused(name: str, others: dict[str, str], words: str) -> None:
     with pytest.raises(Refused) as error:
-        admission.admit(RULES, environ(tmp_path, name, payload, **others))
+        admission.admit(RULES, environ(name, **others))
     assert words in str(error.value)
 
 
 def test_the_command_ends_with_3_where_it_refuses(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path) -> None:
-    for key, value in environ(tmp_path, "pull_request", labelled(action="opened")).items():
+    for key, value in environ("pull_request").items():
         monkeypatch.setenv(key, value)
-    assert main(["ci", "admit", "--repository", "a/b"]) == 3
-    assert main(["ci", "admit", "--repository", "a/b", "--label", "gpu"]) == 3
-    (tmp_path / "event.json").write_text(json.dumps(labelled()))
-    assert main(["ci", "admit", "--repository", "a/b"]) == 0
-    assert "taken: pull request 7" in capsys.readouterr().out
+    command = ["ci", "admit", "--repository", "a/b", "--workflow", WORKFLOW]
+    assert main(command) == 3
+    assert "no process Runner.Worker is above this one: other steps of the job may run" in capsys.readouterr().err
+    monkeypatch.setenv("GITHUB_EVENT_NAME", "push")
+    assert main(command) == 0
+    assert f"taken: push of {WORKFLOW}" in capsys.readouterr().out
+    assert main([*command, "--work", str(tmp_path)]) == 2
+    assert "name the folder _work of the Actions runner" in capsys.readouterr().err
+
+
+def test_a_refused_job_is_ended_and_what_it_fetched_is_removed(tmp_path: Path) -> None:
+    """Its process is played by a script of that name, which would go on with the next step."""
+    work = tmp_path / "_work"
+    for name in ("_actions/evil/x", "_temp", "repo/repo", "_tool"):
+        (work / name).mkdir(parents=True)
+        (work / name / "file").write_text("")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (work / "link").symlink_to(outside)
+    worker = tmp_path / "Runner.Worker"
+    worker.write_text(f"#!/bin/bash\nsleep 60 &\necho $! >{tmp_path}/pid\nwait\ntouch {tmp_path}/next-step\n")
+    worker.chmod(0o755)
+    job = subprocess.Popen([worker], start_new_session=True)
+    try:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            time.sleep(0.01)
+        told: list[str] = []
+        assert eviction.evict(work, told.append, start=int((tmp_path / "pid").read_text()))
+        assert job.wait(10) == -signal.SIGKILL
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    assert [path.name for path in work.iterdir()] == ["_tool"]
+    assert outside.is_dir()
+    assert not (tmp_path / "next-step").exists()
+    assert told == [f"Runner.Worker ({job.pid}) is ended: no step of the job runs"]
 
 
 @pytest.fixture

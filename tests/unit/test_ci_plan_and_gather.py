@@ -3,16 +3,20 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner import matrix, results, rundir
 from runner.ci import asking, gate, gather, jobs
+from runner.ci.api import JobState
+from runner.ci.gather import Asker
 from runner.ci.jobs import Asked, Side
 from runner.conditions import EVERYTHING
 from runner.errors import NothingSelected, UsageError
 from runner.model import Evidence, State, Verdict
 from runner.options import RunOptions
+from runner.signoff import facts
 from tests.unit.synthetic import cell
 
 TIER = "quick"
@@ -20,14 +24,14 @@ TIER = "quick"
 
 
 def made(small, *machines: str, offline: dict[str, str] | None = None, **asked):
-    return jobs.make(small, Asked(tier=TIER, machines=machines, offline=offline or {}, **asked))
+    return jobs.make(small, Asked(tier=TIER, machines=dict.fromkeys(machines, 1), offline=offline or {}, **asked))
 
 
 def test_one_job_for_each_machine_and_one_for_all_hosted_cells(small) -> None:
     (sm90, plan90), (sm100, _), (hosted, all_) = made(small, "sm90", "sm100")
     # 2 backends x 2 hybrid x k 0,1 x 2 chunks = 16 cells of each arch
-    assert (sm90.name, sm90.runs_on, sm90.cells) == ("sm90", ("self-hosted", "gpu", "sm90"), 16)
-    assert sm100.runs_on == ("self-hosted", "gpu", "sm100")
+    assert (sm90.name, sm90.runs_on, sm90.cells) == ("sm90", ("self-hosted", "gpu-release", "sm90"), 16)
+    assert sm100.runs_on == ("self-hosted", "gpu-release", "sm100")
     assert (hosted.name, hosted.runs_on, hosted.cells) == ("hosted", ("ubuntu-24.04",), 32)
     assert {one.evidence for one in plan90.planned} == {Evidence.DEVICE}
     assert {one.evidence for one in all_.planned} == {Evidence.EMULATED}
@@ -101,7 +105,7 @@ def test_only_a_gpu_machine_is_asked_for_its_device_and_only_hosted_cells_go_wit
 def test_what_is_asked_of_vllm_is_checked(small, vllm: str, commit: str, words: str) -> None:
     with pytest.raises(UsageError) as error:
         asking.asked(
-            chart_of=lambda _: small, tier="", filters=(), vllm=vllm, commit=commit, checkout=Path("x"), machines=()
+            chart_of=lambda _: small, tier="", filters=(), vllm=vllm, commit=commit, checkout=Path("x"), machines={}
         )
     assert words in str(error.value)
 
@@ -120,25 +124,40 @@ def world(small, tmp_path: Path):
     return plan, runs
 
 
-def put(place: Path, rows, *, attempt: int | None = None, workflow: int = 77) -> None:
+NOBODY = Asker()
+"""Who gathers on a desk."""
+
+
+def collect(plan, runs: Path, asker: Asker = NOBODY):
+    return gather.gather(plan, runs, results.read, asker)
+
+
+def put(place: Path, rows, *, attempt: int | None = None, workflow: int = 77, job: str | None = None) -> None:
     """A run directory that says of itself what its name says, unless it says something else."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "results.json").write_text(results.to_json(rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_RUN_ID", str(workflow))
         patch.setenv("GITHUB_RUN_ATTEMPT", place.name.rpartition("-")[2] if attempt is None else str(attempt))
-        rundir.keep(rundir.RunDirectory(place.name, place), RunOptions(matrix=Path("matrix.yaml")))
+        of = place.name.split("-")[1] if job is None else job
+        rundir.keep(rundir.RunDirectory(place.name, place), RunOptions(matrix=Path("matrix.yaml"), job=of))
 
 
-def asked_by(monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
-    monkeypatch.setenv("GITHUB_RUN_ID", "77")
-    monkeypatch.setenv("GITHUB_RUN_ATTEMPT", str(attempt))
+def asked_by(attempt: int, **ended: str) -> Asker:
+    """An attempt at workflow run 77, in which jobs ended as they are said to have, or were never taken."""
+    states = {
+        name: JobState(name=f"x ({name})", status="queued")
+        if how == "queued"
+        else JobState(name=f"x ({name})", status="completed", conclusion=how)
+        for name, how in ended.items()
+    }
+    return Asker(workflow=77, attempt=attempt, states=states or None)
 
 
-def changed(place: Path, number: int, **fields) -> None:
+def changed(place: Path, number: int, attempt: int | None = None, job: str | None = None, **fields) -> None:
     rows = list(results.read(place))
     rows[number] = replace(rows[number], **fields)
-    put(place, rows)
+    put(place, rows, attempt=attempt, job=job)
 
 
 def states(found, side: Side) -> set:
@@ -147,7 +166,7 @@ def states(found, side: Side) -> set:
 
 def test_everything_came_back(world) -> None:
     plan, runs = world
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     assert states(found, Side.DEVICE) == states(found, Side.HOSTED) == {State.PASS}
     assert [(came.job.name, came.planned, came.arrived) for came in found.came] == [
         ("sm90", 16, 16),
@@ -158,31 +177,110 @@ def test_everything_came_back(world) -> None:
 
 def test_a_job_that_left_nothing_is_not_run_and_machine_trouble(world, tmp_path: Path) -> None:
     plan, _ = world
-    found = gather.gather(plan, tmp_path / "nothing", results.read)
+    found = collect(plan, tmp_path / "nothing")
     assert states(found, Side.HOSTED) == {State.NOT_RUN}
     assert found.troubles == ("sm90: left no results", "hosted: left no results")
     assert gate.code(found, {}) == 4
 
 
-def test_a_job_that_no_machine_took_is_missing_evidence_and_no_trouble(world, tmp_path: Path) -> None:
+def test_a_row_without_a_result_says_how_to_get_one(small, tmp_path: Path) -> None:
+    """A sign-off reads no row that does not: it was refused as a whole wherever evidence was missing."""
+    ((job, cells),) = made(small)
+    named = replace(job, candidates=("0.32.0=/a b@0.32.0",))
+    (release, *_), (candidate, *_) = (
+        collect(((one, cells),), tmp_path / "nothing").rows[Side.HOSTED] for one in (job, named)
+    )
+    assert release.repro == f"runner repro {release.id}"
+    if candidate.axes["vllm"] == "0.32.0":
+        assert candidate.repro == f"runner repro --candidate '0.32.0=/a b@0.32.0' {candidate.id}"
+    assert {row.state for row in (release, candidate)} == {State.NOT_RUN}
+    assert facts.options_of(release) == ()
+
+
+def test_a_job_that_no_machine_took_is_missing_evidence(world, tmp_path: Path) -> None:
     plan, runs = world
     (runs / "run-sm90-1").rename(tmp_path / "gone")
-    found = gather.gather(plan, runs, results.read, untaken=("sm90",))
+    asker = asked_by(1, sm90="queued", hosted="success")
+    found = collect(plan, runs, asker)
     assert states(found, Side.DEVICE) == {State.SKIPPED}
     assert gate.code(found, {}) == 0
     assert gate.missing(found) == ["missing evidence: sm90 on a GPU, 16 cells: no machine took the job in time"]
-    with pytest.raises(UsageError, match="no job of the plan"):
-        gather.gather(plan, runs, results.read, untaken=("sm91",))
+    strict = gather.gather(plan, runs, results.read, asker, required=True)
+    assert gate.code(strict, {}) == 3, "where the evidence is required, that it is missing is trouble"
+
+
+def test_where_evidence_of_a_gpu_is_required_a_plan_without_machines_is_red(world) -> None:
+    plan, runs = world
+    hosted = tuple(one for one in plan if one[0].side is Side.HOSTED)
+    asker = asked_by(1, hosted="success")
+    found = gather.gather(hosted, runs / "run-hosted-1", results.read, asker, required=True)
+    assert "the plan has no job that could give it" in found.troubles[0]
+    assert gate.code(found, {}) == 3
+
+
+def test_a_machine_that_was_busy_is_told_from_one_that_is_offline(world, tmp_path: Path) -> None:
+    plan, _ = world
+    (job, cells), hosted = plan
+    busy = ((replace(job, busy="lab1, lab2"), cells), hosted)
+    found = collect(busy, tmp_path / "nothing", asked_by(1, sm90="queued", hosted="success"))
+    assert "no machine took the job in time: lab1, lab2 ran other jobs" in gate.missing(found)[0]
+    offline = ((replace(job, offline="offline: lab1"), cells), hosted)
+    assert gate.missing(collect(offline, tmp_path / "nothing", asked_by(1)))[0].endswith("offline: lab1")
+
+
+@pytest.mark.parametrize("how", ["failure", "cancelled", "timed_out"])
+def test_a_job_that_failed_with_only_green_rows_is_red_and_says_so(world, how: str) -> None:
+    """Such as one that was run again and whose machine died: what an older attempt left does not count."""
+    plan, runs = world
+    found = collect(plan, runs, asked_by(2, sm90="success", hosted=how))
+    assert states(found, Side.HOSTED) == {State.NOT_RUN}
+    assert states(found, Side.DEVICE) == {State.PASS}
+    assert found.troubles == (f"hosted: ended as {how}, and no result says why: its results do not count",)
+    assert gate.code(found, {}) == 4
+
+
+def test_a_job_that_is_run_again_and_is_never_taken_does_not_pass_on_what_it_left_before(world) -> None:
+    plan, runs = world
+    found = collect(plan, runs, asked_by(2, sm90="queued", hosted="success"))
+    assert states(found, Side.DEVICE) == {State.SKIPPED}
+
+
+def test_what_a_dead_job_left_red_stays_red(world) -> None:
+    plan, runs = world
+    changed(runs / "run-hosted-1", 0, state=State.FAIL, verdict=Verdict.FAIL)
+    for how in ("failure", "queued"):
+        found = collect(plan, runs, asked_by(2, sm90="success", hosted=how))
+        assert (found.rows[Side.HOSTED][0].state, gate.code(found, {})) == (State.FAIL, 1)
+
+
+def test_one_run_alone_lies_in_the_path_itself(world, tmp_path: Path) -> None:
+    """As download-artifact leaves it where one artifact matches."""
+    plan, runs = world
+    hosted = tuple(one for one in plan if one[0].name == "hosted")
+    found = collect(hosted, runs / "run-hosted-1", asked_by(1, hosted="success"))
+    assert (states(found, Side.HOSTED), found.troubles, found.came[0].attempt) == ({State.PASS}, (), 1)
+
+
+def test_a_device_job_in_parts(small) -> None:
+    found = jobs.make(small, Asked(tier=TIER, machines={"sm90": 2, "sm100": 1}))
+    assert [job.name for job, _ in found] == ["sm90_1", "sm90_2", "sm100", "hosted"]
+    assert {job.runs_on for job, _ in found[:2]} == {("self-hosted", "gpu-release", "sm90")}, "any machine takes any"
+    ids = [one.cell.id for _, plan in found[:2] for one in plan.planned]
+    assert len(ids) == len(set(ids)) == 16
+    assert asking.machines("sm90:2, sm100") == {"sm90": 2, "sm100": 1}
+    for text in ("sm90:0", "sm90:x", "sm90:100"):
+        with pytest.raises(UsageError, match="the number of jobs, 1 to 99"):
+            asking.machines(text)
 
 
 def test_the_newest_attempt_counts(world) -> None:
     plan, runs = world
     changed(runs / "run-hosted-1", 0, state=State.FAIL, verdict=Verdict.FAIL)
-    assert gate.code(gather.gather(plan, runs, results.read), {}) == 1
+    assert gate.code(collect(plan, runs), {}) == 1
     put(runs / "run-hosted-10", [replace(row, state=State.PASS, verdict=Verdict.PASS)
                                  for row in results.read(runs / "run-hosted-1")])  # fmt: skip
     put(runs / "run-hosted-9", [])
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     assert gate.code(found, {}) == 0
     assert found.came[1].attempt == 10
 
@@ -191,19 +289,18 @@ def passed_all(runs: Path):
     return [replace(row, state=State.PASS, verdict=Verdict.PASS) for row in results.read(runs / "run-hosted-1")]
 
 
-def test_an_attempt_is_what_the_run_says_and_not_what_its_name_says(world, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_and_attempt_are_what_the_run_says_and_not_what_its_name_says(world) -> None:
     """The second attempt failed; an older run under a newer name does not take its place."""
     plan, runs = world
-    asked_by(monkeypatch, 2)
     good = passed_all(runs)
-    (runs / "run-hosted-1").rename(runs / "run-hosted-9")
-    put(runs / "run-hosted-9", good, attempt=1)
-    put(runs / "run-hosted-2", good)
-    changed(runs / "run-hosted-2", 0, state=State.FAIL, verdict=Verdict.FAIL)
-    found = gather.gather(plan, runs, results.read)
+    (runs / "run-hosted-1").rename(runs / "run-sm90-9")
+    put(runs / "run-sm90-9", good, attempt=1, job="hosted")
+    put(runs / "any name", good, attempt=2, job="hosted")
+    changed(runs / "any name", 0, attempt=2, job="hosted", state=State.FAIL, verdict=Verdict.FAIL)
+    found = collect(plan, runs, asked_by(2))
     assert found.came[1].attempt == 2
     assert found.rows[Side.HOSTED][0].state is State.FAIL
-    assert found.came[1].troubles == ("run-hosted-9 is of attempt 1, whatever its name says",)
+    assert found.troubles == ()
 
 
 @pytest.mark.parametrize(
@@ -212,18 +309,16 @@ def test_an_attempt_is_what_the_run_says_and_not_what_its_name_says(world, monke
         ({"attempt": 3}, "run-hosted-3 says that it is of attempt 3, and this is 2: it does not count"),
         ({"attempt": 0}, "run-hosted-3 says that it is of attempt 0, and this is 2: it does not count"),
         ({"attempt": 2, "workflow": 5}, "run-hosted-3 is of workflow run 5, and this is 77: it does not count"),
-        ({"attempt": 1}, "run-hosted-1 and run-hosted-3 say that they are of one attempt: none counts"),
+        ({"attempt": 1}, "run-hosted-1 and run-hosted-3 say that they are of attempt 1 at the job hosted: none counts"),
+        ({"attempt": 2, "job": "x"}, "run-hosted-3 is of the job 'x', which the plan has not: left out"),
     ],
 )
-def test_what_cannot_be_an_attempt_at_this_workflow_run_does_not_count(
-    world, monkeypatch: pytest.MonkeyPatch, said: dict[str, int], words: str
-) -> None:
+def test_what_cannot_be_an_attempt_at_this_workflow_run_does_not_count(world, said: dict[str, Any], words: str) -> None:
     plan, runs = world
-    asked_by(monkeypatch, 2)
     put(runs / "run-hosted-3", passed_all(runs), **said)
     changed(runs / "run-hosted-1", 0, state=State.FAIL, verdict=Verdict.FAIL)
-    found = gather.gather(plan, runs, results.read)
-    assert words in found.came[1].troubles
+    found = collect(plan, runs, asked_by(2))
+    assert words in found.troubles
     assert gate.code(found, {}) in {1, 3, 4}
     assert found.rows[Side.HOSTED][0].state in {State.FAIL, State.NOT_RUN}
 
@@ -231,15 +326,15 @@ def test_what_cannot_be_an_attempt_at_this_workflow_run_does_not_count(
 def test_a_run_without_a_record_of_its_attempt_does_not_count(world) -> None:
     plan, runs = world
     (runs / "run-hosted-1" / "run.json").unlink()
-    found = gather.gather(plan, runs, results.read)
-    assert "run-hosted-1: has no run.json" in found.came[1].troubles[0]
+    found = collect(plan, runs)
+    assert "run-hosted-1: has no run.json" in found.troubles[0]
     assert states(found, Side.HOSTED) == {State.NOT_RUN}
 
 
 def test_a_hosted_job_that_claims_a_device_is_not_believed(world) -> None:
     plan, runs = world
     changed(runs / "run-hosted-1", 3, evidence=Evidence.DEVICE)
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     row = found.rows[Side.HOSTED][3]
     assert (row.state, row.evidence) == (State.MISSING, Evidence.EMULATED)
     assert "not believed" in row.reason
@@ -249,7 +344,7 @@ def test_a_hosted_job_that_claims_a_device_is_not_believed(world) -> None:
 def test_a_gpu_machine_that_emulated_gives_no_evidence(world) -> None:
     plan, runs = world
     changed(runs / "run-sm90-1", 0, evidence=Evidence.EMULATED)
-    row = gather.gather(plan, runs, results.read).rows[Side.DEVICE][0]
+    row = collect(plan, runs).rows[Side.DEVICE][0]
     assert (row.state, row.evidence) == (State.SKIPPED, Evidence.DEVICE)
     assert row.reason == "the machine showed no sm90 GPU: it ran emulated"
 
@@ -257,7 +352,7 @@ def test_a_gpu_machine_that_emulated_gives_no_evidence(world) -> None:
 def test_results_that_a_job_was_not_asked_for_are_left_out_and_said(world) -> None:
     plan, runs = world
     changed(runs / "run-hosted-1", 0, id="0.99.0-made-up")
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     assert "1 result of cells that it was not asked for, as '0.99.0-made-up'" in found.troubles[0]
     assert found.rows[Side.HOSTED][0].state is State.NOT_RUN
     assert len(found.rows[Side.HOSTED]) == 32
@@ -266,23 +361,16 @@ def test_results_that_a_job_was_not_asked_for_are_left_out_and_said(world) -> No
 def test_results_that_cannot_be_read_are_machine_trouble(world) -> None:
     plan, runs = world
     (runs / "run-hosted-1/results.json").write_text("[{}]")
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     assert "not the results of a run" in found.troubles[0]
     assert states(found, Side.HOSTED) == {State.NOT_RUN}
-
-
-def test_folders_with_other_names_are_no_runs(world) -> None:
-    plan, runs = world
-    for name in ("run-hosted-0", "run-hosted-x", "run-hosted", "run-../hosted-2", "run-hosted_1-2"):
-        (runs / name.replace("/", "_")).mkdir()
-    assert gather.gather(plan, runs, results.read).came[1].attempt == 1
 
 
 def test_what_is_written_is_read_back(world, small, tmp_path: Path) -> None:
     plan, runs = world
     gather.keep_plan(tmp_path / "plan", plan, Path("matrix.yaml"), small)
     assert gather.kept_plan(tmp_path / "plan") == plan
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     gather.keep(tmp_path / "merged", found, tmp_path / "plan", title="nightly")
     assert gather.kept(tmp_path / "merged") == found
     for side, cells in (("device", 16), ("hosted", 32)):
@@ -301,7 +389,7 @@ def test_what_is_written_is_read_back(world, small, tmp_path: Path) -> None:
     [
         ({}, 0),
         ({"plan": "success", "hosted": "success", "wait": "skipped"}, 0),
-        ({"plan": "success", "hosted": "failure"}, 0),  # its results speak for it, and they are good
+        ({"plan": "success", "hosted": "failure"}, 0),  # its results were judged before, by how it ended
         ({"plan": "success", "hosted": "cancelled"}, 3),
         ({"plan": "failure"}, 3),
         ({"plan": "skipped"}, 3),
@@ -310,7 +398,7 @@ def test_what_is_written_is_read_back(world, small, tmp_path: Path) -> None:
 def test_how_the_jobs_before_it_came_out_counts(world, needs: dict[str, str], code: int) -> None:
     plan, runs = world
     read = gate.needs(json.dumps({name: {"result": result, "outputs": {}} for name, result in needs.items()}))
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     assert gate.code(found, read) == code
     assert gate.lines(found, read)[-1].startswith(f"exit {code}:")
 
@@ -318,7 +406,12 @@ def test_how_the_jobs_before_it_came_out_counts(world, needs: dict[str, str], co
 def test_product_trouble_wins_over_all_else(world) -> None:
     plan, runs = world
     changed(runs / "run-hosted-1", 0, state=State.CRASH, verdict=Verdict.CRASH)
-    assert gate.code(gather.gather(plan, runs, results.read), gate.needs('{"hosted": {"result": "cancelled"}}')) == 1
+    assert gate.code(collect(plan, runs), gate.needs('{"hosted": {"result": "cancelled"}}')) == 1
+
+
+def test_the_plan_of_the_calling_workflow_is_needed_too() -> None:
+    found = gate.needs('{"hosted": {"result": "success"}}', '{"result": "failure", "outputs": {}}')
+    assert list(gate.broken(found)) == ["the job plan ended as failure"]
 
 
 def test_needs_that_are_none_are_refused() -> None:

@@ -18,7 +18,14 @@ MIB = 1 << 20
 
 def gathered(device=(), hosted=()) -> Gathered:
     came = [
-        Came(job=Job(name=name, side=side, runs_on=(name,)), planned=len(rows), attempt=1, arrived=len(rows))
+        Came(
+            job=Job(name=name, side=side, runs_on=(name,)),
+            planned=len(rows),
+            attempt=1,
+            arrived=len(rows),
+            skipped=sum(row.state is State.SKIPPED for row in rows),
+            because=next((row.reason for row in rows if row.state is State.SKIPPED), ""),
+        )
         for name, side, rows in (("sm90", Side.DEVICE, device), ("hosted", Side.HOSTED, hosted))
         if rows
     ]

@@ -1,5 +1,6 @@
 """The files under .github/, as text: what checkers say, pins, rights, and what must not stand in them."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,8 +14,16 @@ from tests.actions.played import PINS
 PROJECT = Path(__file__).parents[2]
 WORKFLOWS = sorted((PROJECT / ".github/workflows").glob("*.yml"))
 ACTIONS = sorted((PROJECT / ".github/actions").rglob("action.yml"))
+CALLERS = [path for path in WORKFLOWS if "uses: $/.github/workflows/matrix.yml" in path.read_text()]
 TOOLS = Path(sys.executable).parent
-WRITES = {("release-signoff.yml", "signoff"): {"id-token", "attestations"}}
+HOSTED = "ubuntu-24.04"
+WRITES = {
+    ("release-signoff.yml", "signoff"): {"id-token", "attestations"},
+    ("matrix-nightly.yml", "report"): {"issues"},
+    ("matrix-gpu.yml", "report"): {"issues"},
+    ("matrix-gpu.yml", "status"): {"statuses"},
+    ("matrix-comment.yml", "comment"): {"actions", "pull-requests"},
+}
 """The only jobs whose token may write, and what."""
 
 
@@ -42,16 +51,48 @@ def check(*command: str) -> str:
 def test_there_are_workflows_and_an_action() -> None:
     names = {path.name for path in WORKFLOWS}
     assert names == {
-        "ci.yml", "matrix.yml", "matrix-pr.yml", "matrix-gpu.yml", "matrix-nightly.yml", "release-signoff.yml",
+        "ci.yml", "matrix.yml", "matrix-plan.yml", "matrix-device.yml", "matrix-pr.yml", "matrix-gpu.yml",
+        "matrix-comment.yml", "matrix-nightly.yml", "release-signoff.yml",
     }  # fmt: skip
     assert len(ACTIONS) == 1
 
 
-def test_zizmor_finds_nothing() -> None:
-    """Nor is anything hidden from it: no comment or configuration of ours tells it to ignore something."""
-    assert "No findings to report" in check("zizmor", "--offline", "--no-progress", str(PROJECT / ".github"))
+def test_zizmor_finds_only_what_is_meant() -> None:
+    """A comment can only be heard by issue_comment. Nothing is hidden from zizmor: no comment or configuration of ours
+    tells it to ignore something."""
+    command = [TOOLS / "zizmor", "--offline", "--no-progress", "--persona", "auditor", "--format", "json"]
+    done = subprocess.run([*command, PROJECT / ".github"], capture_output=True, text=True, check=False)
+    found = [(one["ident"], Path(_file(one)).name) for one in json.loads(done.stdout)]
+    assert found == [("dangerous-triggers", "matrix-comment.yml")]
     assert not [p for p in (*WORKFLOWS, *ACTIONS) if "zizmor:" in p.read_text()]
     assert not list(PROJECT.glob("**/zizmor.y*ml"))
+
+
+def _file(finding: dict) -> str:
+    return finding["locations"][0]["symbolic"]["key"]["Local"]["verbatim_path"]
+
+
+def test_a_device_job_asks_for_the_machines_that_the_workflow_says() -> None:
+    """The plan of a pull request is made by its own code, so it chooses no machine."""
+    device = jobs(PROJECT / ".github/workflows/matrix-device.yml")["device"]
+    assert device["runs-on"] == ["${{ inputs.pool }}", "${{ matrix.arch }}"]
+    pools = {
+        path.name: job["with"]["pool"]
+        for path in CALLERS
+        for job in jobs(path).values()
+        if job.get("uses", "").endswith("/matrix-device.yml")
+    }
+    assert pools == {
+        "matrix-gpu.yml": "gpu-pr", "matrix-nightly.yml": "gpu-release", "release-signoff.yml": "gpu-release",
+    }  # fmt: skip
+
+
+def test_what_may_write_runs_nothing_of_a_pull_request() -> None:
+    """In matrix-gpu.yml, the one workflow that runs the commit of a stranger and has jobs that may write."""
+    for name, job in jobs(PROJECT / ".github/workflows/matrix-gpu.yml").items():
+        if ("matrix-gpu.yml", name) in WRITES:
+            checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+            assert [set(step["with"]) for step in checkouts] == [{"persist-credentials"}], "the default branch"
 
 
 def test_zizmor_would_find_something(tmp_path: Path) -> None:
@@ -88,6 +129,10 @@ def test_no_expression_stands_in_a_script(path: Path) -> None:
 def test_no_workflow_runs_strangers_code_with_rights(path: Path) -> None:
     triggers = read(path)["on"]
     names = {triggers} if isinstance(triggers, str) else set(triggers)
+    if path.name == "matrix-comment.yml":
+        assert names == {"issue_comment"}, "it fetches nothing of the pull request"
+        assert "ref:" not in path.read_text()
+        return
     assert not names & {"pull_request_target", "workflow_run", "issue_comment"}
     if "pull_request" in names:
         assert "secrets" not in path.read_text().replace("without secrets", "").replace("no secrets", "")
@@ -113,11 +158,15 @@ def test_no_token_stays_in_a_checkout(path: Path) -> None:
 
 
 def test_only_the_plan_has_the_secret() -> None:
-    text = (PROJECT / ".github/workflows/matrix.yml").read_text()
-    assert text.count("${{ secrets.") == 1
+    """And only where it is of a commit of the repository: matrix-gpu.yml plans a commit of a pull request."""
+    plan = (PROJECT / ".github/workflows/matrix-plan.yml").read_text()
+    assert plan.count("${{ secrets.") == 1
+    for name in ("matrix.yml", "matrix-device.yml", "matrix-gpu.yml", "matrix-comment.yml"):
+        assert "secrets." not in (PROJECT / ".github/workflows" / name).read_text()
     assert "secrets." not in ACTIONS[0].read_text()
-    plan = jobs(PROJECT / ".github/workflows/matrix.yml")["plan"]
-    assert "${{ secrets.runners_token }}" in str(plan)
+    for path in CALLERS:
+        for job in jobs(path).values():
+            assert "secrets" not in job or job["uses"].endswith("/matrix-plan.yml")
 
 
 def test_a_newer_push_cancels_and_a_night_waits() -> None:
@@ -128,8 +177,50 @@ def test_a_newer_push_cancels_and_a_night_waits() -> None:
         assert by_name[name]["cancel-in-progress"] == "false"
 
 
-def test_the_gate_needs_no_job_that_may_wait_for_a_day() -> None:
+def test_nothing_needs_a_job_that_may_wait_for_a_day() -> None:
+    """A caller waits for all jobs of what it calls: so those on machines with GPUs are called alone."""
     found = jobs(PROJECT / ".github/workflows/matrix.yml")
-    assert found["gate"]["needs"] == ["plan", "hosted", "wait"]
+    assert found["gate"]["needs"] == ["hosted", "wait"]
     assert found["gate"]["if"] == "always()"
     assert found["gate"]["name"] == "gate", "a name without a value in it: branches are protected by it"
+    alone = {path.name for path in WORKFLOWS for job in jobs(path).values() if job.get("runs-on", HOSTED) != HOSTED}
+    assert alone == {"matrix-device.yml"}
+    assert found["hosted"]["strategy"]["matrix"] == "${{ fromJSON(fromJSON(inputs.plan).outputs.hosted) }}"
+    for path in CALLERS:
+        for job in jobs(path).values():
+            needs = job.get("needs", [])
+            assert "device" not in ([needs] if isinstance(needs, str) else needs)
+        assert {name for name, job in jobs(path).items() if job.get("uses", "").endswith("/matrix-device.yml")} <= {
+            "device"
+        }
+
+
+def test_two_workflows_publish_no_check_of_one_name() -> None:
+    """The name of a check has the job of the caller first, and no workflow: `matrix / gate`."""
+    names = [
+        f"{key} / gate"
+        for path in CALLERS
+        for key, job in jobs(path).items()
+        if job.get("uses", "").endswith("/matrix.yml")
+    ]
+    assert sorted(names) == ["gpu / gate", "matrix / gate", "nightly / gate", "release / gate"]
+
+
+def test_the_required_check_is_of_each_pull_request_and_of_the_merge_queue() -> None:
+    on = read(PROJECT / ".github/workflows/matrix-pr.yml")["on"]
+    assert set(on) == {"pull_request", "merge_group"}
+
+
+def test_missing_evidence_is_red_where_the_evidence_is_the_purpose() -> None:
+    found = {
+        path.name: job["with"].get("require_device")
+        for path in CALLERS
+        for job in jobs(path).values()
+        if job.get("uses", "").endswith("/matrix.yml")
+    }
+    assert found == {
+        "matrix-pr.yml": None,
+        "matrix-nightly.yml": "${{ vars.GPU_MACHINES != '' }}",
+        "matrix-gpu.yml": "true",
+        "release-signoff.yml": None,
+    }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the runner of this checkout for the steps that follow, in an environment of its own.
 set -euo pipefail
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+project=$(cd "${PROJECT:-$here/../../..}" && pwd)
 place=$RUNNER_TEMP/attnmatrix
 
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
@@ -13,6 +14,7 @@ if [[ "${RUNNER_ENVIRONMENT:-}" == github-hosted ]] && [[ "$(ldconfig -p)" != *l
     sudo apt-get update --quiet --quiet
     sudo apt-get install --yes --quiet --quiet --no-install-recommends libnuma1
 fi
+"$here/index.sh" "$project" >>"$GITHUB_ENV"
 python3 -m venv --clear "$place"
 "$place/bin/python" -m pip install --quiet --disable-pip-version-check "$project"
 echo "$place/bin" >>"$GITHUB_PATH"
