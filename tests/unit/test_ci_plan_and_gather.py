@@ -435,6 +435,6 @@ def test_a_refusal_where_another_job_saw_the_release_before_pass_is_red(small) -
 def test_the_gate_is_red_for_a_refusal_that_nobody_expects(world) -> None:
     plan, runs = world
     changed(runs / "run-hosted-1", 0, state=State.REFUSED, verdict=Verdict.UNEXPECTED, cases=(), reason="not here")
-    found = gather.gather(plan, runs, results.read)
+    found = collect(plan, runs)
     assert gate.code(found, {}) == 1
     assert "1 refused!" in "\n".join(gate.lines(found, {}))
