@@ -1,11 +1,12 @@
 """Where an exception that decided a case came from, so that a report can name vLLM's line."""
 
+import inspect
 import linecache
 import traceback
 from pathlib import Path
 from typing import Any
 
-from cases.verdicts import Overflowed, Wrong
+from cases.verdicts import HandedOver, Overflowed, Wrong
 
 PRODUCT = "vllm"
 
@@ -16,6 +17,8 @@ def cause_of(error: BaseException | None) -> dict[str, Any] | None:
     A verdict of ours says it by itself: what an overflow was raised from may be another batch's trouble.
     `file` is relative to where packages are installed. The keys are those of `cause` in docs/results.md.
     """
+    if isinstance(error, HandedOver):
+        return _maker(error)
     if isinstance(error, (Overflowed, Wrong)):
         return dict(error.cause) if error.cause else None
     seen: set[int] = set()
@@ -33,6 +36,15 @@ def cause_of(error: BaseException | None) -> dict[str, Any] | None:
                 }
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
+
+
+def _maker(error: HandedOver) -> dict[str, Any] | None:
+    """The function of vLLM that made a value which breaks its contract."""
+    code = getattr(inspect.unwrap(error.by), "__code__", None) if error.by else None
+    if code is None or not (file := of_product(code.co_filename)):
+        return None
+    place = {"file": file, "line": code.co_firstlineno, "function": code.co_name}
+    return {"exception": type(error).__name__, "words": str(error), **place}
 
 
 def of_product(filename: str) -> str:

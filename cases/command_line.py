@@ -72,7 +72,7 @@ def tiny_llama4(cell: Cell) -> dict[str, Any]:
         "interleave_moe_layer_step": 1,
         "num_local_experts": 1,
         "num_experts_per_tok": 1,
-        "max_position_embeddings": 1 << 20,
+        "max_position_embeddings": max(1 << 20, cell.load.max_model_len),  # a limit of the load's, never of ours
         "vocab_size": 256,
     }
 

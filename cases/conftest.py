@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +16,23 @@ from typing import Any
 
 import pytest
 
-from cases import routes
+from cases import lacking, routes
 from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
 from cases.releases import UnknownRelease
-from cases.verdicts import Overflowed, Refused, Substituted, Unavailable, words_of
+from cases.verdicts import (
+    HandedOver,
+    Ignored,
+    MachineTrouble,
+    Overflowed,
+    Refused,
+    Substituted,
+    Unavailable,
+    Wrong,
+    ours,
+    words_of,
+)
 
 HERE = Path(__file__).parent
 
@@ -130,11 +140,15 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         # by hand only: the runner gives each cell a process
         if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
+        resolved: dict[str, Any] = {}
         try:
-            deployed = vllm_api.deploy(cell)
-        except (Refused, Substituted, Unavailable) as error:
+            with lacking.as_infra(cell.vllm):
+                deployed = vllm_api.deploy(cell)
+                resolved = vllm_api.resolved(deployed)
+        except (Refused, Substituted, Unavailable, HandedOver, Ignored, Wrong, MachineTrouble) as error:
             deployed = error
-        resolved = {} if isinstance(deployed, Exception) else vllm_api.resolved(deployed)
+        if said := getattr(request.config, "attnmatrix_resolved", None):
+            said(resolved)  # now: the process may die before a case can tell it
         request.config.stash[_RESOLVED] = {cell.id: resolved}
         request.config.stash[_DEPLOYED] = (cell, deployed)
     if isinstance(deployed, Exception):
@@ -183,7 +197,7 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
         case None:
             state = "pass"
         case Overflowed():
-            state = "overflow"
+            state = "fail" if error.also else "overflow"
             overflows = [
                 {
                     "buffer": o.buffer,
@@ -200,15 +214,18 @@ def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[st
             state = "substituted"
         case Unavailable():
             state = "skipped"
+        case MachineTrouble():
+            state = "infra"
         case MemoryError():
             state = "oom"
         case _ if type(error).__name__ == "OutOfMemoryError":  # torch's, for a device
             state = "oom"
         case pytest.skip.Exception():
             state = "skipped"
-        case _ if HERE in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
+        case _ if ours(error):
             state = "missing"  # a mistake of ours, such as an API of vLLM that the cases do not know: no verdict
-    message = "" if error is None else words_of(error) if state in ("fail", "missing", "oom") else str(error)
+    said_whole = isinstance(error, HandedOver | Wrong) or state not in ("fail", "missing", "oom")
+    message = "" if error is None else str(error) if said_whole else words_of(error)
     return {
         "state": state,
         "message": message,

@@ -3,7 +3,10 @@
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,21 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}"
 
 
+def ours(error: BaseException) -> bool:
+    """Whether the cases themselves raised it: what they do not know, or trip over."""
+    return (
+        error.__traceback__ is not None and HERE in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents
+    )
+
+
 class Overflowed(Exception):
-    """Buffers overran: state `overflow`. `also` is what else went wrong."""
+    """Buffers overran: state `overflow`. `also` is what went wrong with another batch: then it is `fail`.
+
+    A known overflow must not cover it. The overflows are told all the same.
+    """
 
     def __init__(self, overflows: Sequence[Overflow], also: str = "") -> None:
-        self.overflows = tuple(overflows)
+        self.overflows, self.also = tuple(overflows), also
         self.cause = next((one.cause for one in self.overflows if one.cause), None)
         super().__init__(
             "; ".join(
@@ -67,6 +80,22 @@ class Wrong(AssertionError):
 
 class Refused(Exception):
     """vLLM refused the combination before any work, with this reason: state `refused`."""
+
+
+class HandedOver(AssertionError):
+    """vLLM gave the cases a value that breaks its contract: state `fail`. `by` is the function of vLLM that made it."""
+
+    def __init__(self, what: str, expected: str, got: str, by: Any = None) -> None:
+        self.by = by
+        super().__init__(f"vLLM handed over {what}: expected {expected}, got {got}")
+
+
+class MachineTrouble(Exception):
+    """The machine or the environment kept vLLM from its work, which says nothing about vLLM: state `infra`."""
+
+
+class Ignored(AssertionError):
+    """vLLM took what it was asked for, did something else, and said nothing: state `fail`."""
 
 
 class Substituted(Exception):

@@ -1,8 +1,10 @@
-"""Run inside an environment: imports what the cases import, and prints the versions found as one line of JSON.
+"""Run inside an environment: imports what the cases import, and prints what it found as one line of JSON.
 
-The argument says which version of vLLM must be found, or `any`.
+That is versions, and the attention backends that this vLLM has, by the names of the axis `backend`. The argument says
+which version of vLLM must be found, or `any`.
 """
 
+import contextlib
 import ctypes
 import importlib
 import importlib.metadata
@@ -56,9 +58,26 @@ def check_vllm() -> None:
         ctypes.CDLL("libnuma.so.1")  # vLLM's compiled code wants it from the system, and only warns where it is absent
 
 
+def backends() -> list[str]:
+    """The names under which vLLM registers attention backends, as the axis writes them; none where it is not known how.
+
+    A patch may have moved the registry: then nothing is said of it here, and each cell finds out by itself.
+    """
+    for module, registry in (
+        ("vllm.v1.attention.backends.registry", "AttentionBackendEnum"),
+        ("vllm.attention.backends.registry", "AttentionBackendEnum"),  # until 0.13
+        ("vllm.attention.backends.registry", "_Backend"),  # until 0.11
+        ("vllm.platforms.interface", "_Backend"),  # until 0.10
+    ):
+        with contextlib.suppress(ImportError, AttributeError):
+            found = getattr(importlib.import_module(module), registry)
+            return sorted({name.removesuffix("_VLLM_V1").lower() for name in found.__members__})
+    return []
+
+
 modules = {name: importlib.import_module(name) for name in NEEDED}
 check_vllm()
 
 versions = {name: modules[name].__version__ for name in ("vllm", "torch", "flashinfer")}
-json.dump({**versions, "python": platform.python_version()}, sys.stdout)
+json.dump({**versions, "python": platform.python_version(), "backends": backends()}, sys.stdout)
 print()

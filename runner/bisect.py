@@ -16,7 +16,7 @@ from runner import session
 from runner.bisect_points import Point
 from runner.bisect_search import Turn, Word, search
 from runner.errors import EnvironmentBroken, MachineError, UsageError
-from runner.history import index, questions, show, story
+from runner.history import index, questions, refusals, show, story
 from runner.history.questions import Symptom
 from runner.history.records import Record
 from runner.history.store import History
@@ -77,6 +77,8 @@ class Bisection:
     """Of the run directories that it makes."""
     tell: Callable[[str], None]
     steps: dict[str, Step] = field(default_factory=dict)
+    passed: bool = False
+    """Whether the cell passes at the good end and what is probed comes after that: a refusal is a loss then."""
 
     def probe(self, point: Point) -> Step:
         if point.name not in self.steps:
@@ -98,7 +100,7 @@ class Bisection:
         facts, loads = facts_of(point.chart)(order), index.loads_digest(point.file)
         fitting = [
             one
-            for one in self.history.records([point.cell.id])
+            for one in self._records(point)
             if one.evidence is order.evidence
             and (one.loads, one.seed) == (loads, self.options.seed)
             and all(one.environment.get(n) == facts[n] for n in ("cases_digest", "recipe_digest") if n in facts)
@@ -132,12 +134,19 @@ class Bisection:
         ((rows, where),) = shown
         entry = index.entry_of(where)
         self.history.add(entry, rows)
-        found = self.history.records([point.cell.id], [entry.run_id])
+        found = self._records(point, [entry.run_id])
         if not found:
             reason = next((row.reason for row in rows if row.id == point.cell.id), "it has no result")
             return Step(point=point.name, word=Word.UNKNOWN, record=None, note=reason)
         note = found[0].reason if found[0].state in {State.INFRA, State.REFUSED, State.SKIPPED, State.MISSING} else ""
         return Step(point=point.name, word=_WORDS[self.symptom.bad(found[0])], record=found[0], note=note)
+
+    def _records(self, point: Point, runs: Sequence[str] | None = None) -> list[Record]:
+        """What the history has of a point, with its refusals judged."""
+        return [
+            refusals.refusal(one, point.chart.expect, passed=self.passed) if one.state is State.REFUSED else one
+            for one in self.history.records([point.cell.id], runs)
+        ]
 
 
 def _directory(folder: Path, point: str) -> Path:
@@ -149,7 +158,9 @@ def _directory(folder: Path, point: str) -> Path:
 def run(points: Sequence[Point], work: Bisection, what: str, *, backwards: bool) -> Answer:
     """The answer; UsageError where the good end is not good, or the bad one not bad."""
     work.tell(f"{what}: {len(points)} from {points[0].name} to {points[-1].name}; bad is: {work.symptom}")
-    _require(work.probe(points[0]), Word.GOOD)
+    first = work.probe(points[0])
+    _require(first, Word.GOOD)
+    work.passed = not backwards and first.record is not None and first.record.state is State.PASS
     _require(work.probe(points[-1]), Word.BAD)
     turn: Turn = search(len(points), lambda place: work.probe(points[place]).word)
     return Answer(

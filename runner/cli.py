@@ -1,5 +1,6 @@
 """The commands; each is a few steps, and every fatal error becomes a message and an exit code in `main`."""
 
+import contextlib
 import errno
 import json
 import sys
@@ -10,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from runner import listing, output, select
+from runner import listing, muted, output, select
 from runner import plan as planning
 from runner.commands import arguments, bisect, ci, compare, history, known, signoff
 from runner.commands.arguments import (
@@ -36,7 +37,7 @@ from runner.options import DEFAULT_TIMEOUT_S, EngineName, Obtained, RunOptions, 
 
 _EXIT_CODES = """[bold]Exit codes[/bold]
   0  everything as expected
-  1  product trouble: fail, overflow, crash, timeout, oom, or xpass
+  1  product trouble: fail, overflow, crash, timeout, oom, refused! or xpass
   2  usage or matrix error
   3  only machine or harness trouble
   4  stopped early, can be resumed
@@ -161,7 +162,7 @@ def plan(
     counting = () if known_crashes else arguments.chart(matrix_file, candidate).known
     made = machine.planned(cells, on, evidence).skipping(expectations.unwanted(counting, expectations.today()))
     if as_json:
-        output.emit(json.dumps(listing.as_json(made, on.engine), indent=1))
+        output.emit_json(json.dumps(listing.as_json(made, on.engine), indent=1))
     else:
         output.emit_rich(listing.table(made, on.engine))
 
@@ -178,7 +179,10 @@ def list_(
     """Print the ids of the cells, or with --json the cells as `pytest cases --cells FILE` reads them."""
     cells = arguments.selected(matrix_file, filters, tier, candidate, shard)
     made = planning.make_plan(cells, device_archs=frozenset())
-    output.emit(planning.to_json(made).rstrip() if as_json else "\n".join(cell.id for cell in cells))
+    if as_json:
+        output.emit_json(planning.to_json(made).rstrip())
+    else:
+        output.emit("\n".join(cell.id for cell in cells))
     output.note(listing.summary(made))
 
 
@@ -187,7 +191,7 @@ def schema(
     of: Annotated[SchemaOf, typer.Argument(metavar="matrix|policy|waivers", help="Of which file.")] = SchemaOf.MATRIX,
 ) -> None:
     """Print the JSON schema of matrix.yaml, of a policy or of a file of waivers, for editors."""
-    output.emit(json.dumps(of.schema, indent=2))
+    output.emit_json(json.dumps(of.schema, indent=2))
 
 
 @app.command()
@@ -298,6 +302,19 @@ def _refuse_misplaced_options(context: typer.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if muted.here():
+        out, err = muted.Muted(sys.stdout), muted.Muted(sys.stderr)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                return _run(arguments)
+            finally:
+                with contextlib.suppress(BrokenPipeError):
+                    out.finish()
+                    err.finish()
+    return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         app(args=arguments, prog_name="runner")
     except SystemExit as end:  # typer's own usage errors end so too

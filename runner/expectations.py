@@ -149,9 +149,9 @@ def troubles(result: CellResult) -> list[Trouble]:
     if result.state.bad and result.state not in (state for state, _ in bad.values()):
         bad = {"the cell": (result.state, result.overflow), **bad}
     return [
-        Trouble(name, state, overflow)
+        Trouble(name, State.OVERFLOW if overflow else state, overflow)
         for name, (state, overflows) in bad.items()
-        for overflow in (overflows if state is State.OVERFLOW and overflows else (None,))
+        for overflow in (*overflows, *(() if state is State.OVERFLOW and overflows else (None,)))
     ]
 
 

@@ -4,7 +4,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -43,6 +43,7 @@ CLUSTER_START_S = 7200.0
 """A node of a cluster may have to download and unpack its environment first, or to wait for another one's job."""
 
 Say = Callable[[str], None]
+Require = Callable[[Mapping[str, Collection[str]]], None]
 
 
 def choose(engine: EngineName, address: str = "auto") -> Machine:
@@ -106,11 +107,18 @@ def default_jobs() -> int:
 
 @contextmanager
 def open_engine(
-    on: Machine, chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Say, log: Path | None = None
+    on: Machine,
+    chart: Matrix,
+    orders: tuple[Order, ...],
+    run_id: str,
+    say: Say,
+    log: Path | None = None,
+    require: Require = lambda _: None,
 ) -> Iterator[Engine]:
     """The engine with the environments of all orders built; whatever it started is gone afterwards.
 
-    What the driver says of GPUs goes into the folder `log` too, where there is one.
+    What the driver says of GPUs goes into the folder `log` too, where there is one. `require` is told the attention
+    backends of each environment whose check has told them, before a worker starts.
     """
     if on.engine is EngineName.RAY:
         with _open_cluster(chart, orders, run_id, say) as cluster:
@@ -121,6 +129,8 @@ def open_engine(
     client = None
     if on.engine is EngineName.LOCAL:
         pythons = {(order.environment, order.evidence): local_python(chart, order, say) for order in orders}
+        each = {order.environment: order for order in orders}
+        require({name: local_backends(chart, order, say) for name, order in each.items()})
 
         def python_for(order: Order) -> Path:
             return pythons[order.environment, order.evidence]
@@ -202,6 +212,16 @@ def local_python(chart: Matrix, order: Order, say: Say) -> Path:
             raise MachineError(f"{CUDA_PYTHON} names {python}, which is not there: containers/on-a-gpu.sh makes one")
         return python
     return ensure_local(recipe_for(chart, order.environment), say=say).python
+
+
+def local_backends(chart: Matrix, order: Order, say: Say) -> tuple[str, ...]:
+    """The attention backends of an order's local environment; none where nobody knows.
+
+    That is so of one that was made by hand, and of a candidate, which may add some: its cells find out.
+    """
+    if order.evidence is Evidence.DEVICE or chart.environments[order.environment].candidate:
+        return ()
+    return ensure_local(recipe_for(chart, order.environment), say=say).backends
 
 
 def docker_image(client: docker.DockerClient, chart: Matrix, order: Order, say: Say) -> str:

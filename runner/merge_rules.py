@@ -109,6 +109,8 @@ def notes(outcomes: Mapping[str, Sequence[CellOutcome]]) -> list[str]:
     over: Counter[str] = Counter()
     for found in outcomes.values():
         real = [one for one in found if outcome.of(one)[0] not in YIELDING]
+        if real and any(outcome.of(one)[0] is State.MISSING for one in found):
+            over["a result counts, and another run of the cell gave no verdict (missing): see its log"] += 1
         for one in real[:-1]:
             kept = real[-1]
             if one.evidence is not kept.evidence:

@@ -3,10 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from runner.model import CaseResult, CellOutcome, CellResult, Death, Fault, Overflow, State, Verdict
+from runner.model import CaseResult, CellOutcome, CellResult, Death, Evidence, Fault, Overflow, State, Verdict
 
 INTERNAL_ERROR = 70
 """What the worker's child ends with when pytest or our own plugin broke: harness trouble, see runner/worker.py."""
+
+ILLEGAL = (
+    "this CPU does not take an instruction of the compiled code that is installed here; take builds of torch and vLLM "
+    "for this CPU, or run the cell on another machine"
+)
+"""Of a cell that died before it was known which instructions `cpu_attn` chose. After that, the choice is vLLM's."""
 
 BADNESS = {state: position for position, state in enumerate(State)}
 VERDICT_ORDER = {
@@ -76,6 +82,8 @@ def _death(death: Death, outcome: CellOutcome) -> tuple[State, str]:
         state, what = State.CRASH, f"its worker died {outcome.attempts} times while this cell ran: {death.worker}"
     elif death.out_of_memory:
         state, what = State.OOM, "killed for memory"
+    elif death.signal == "SIGILL" and outcome.evidence is Evidence.CPU and not outcome.resolved.get("isa"):
+        state, what = State.INFRA, f"killed by SIGILL: {ILLEGAL}"
     elif death.signal:
         state, what = State.CRASH, f"killed by {death.signal}"
     elif death.exit_code == INTERNAL_ERROR:

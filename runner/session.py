@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner import (
     __version__,
+    backends,
     candidates,
     dispatch,
     expectations,
@@ -118,12 +119,20 @@ def _carry_out(run: _Run) -> int:
     """Run the cells of the plan that have no result in the journal; write the reports, and show the outcome."""
     path, options, stop = run.directory.path, run.options, StopSignal()
     with rundir.held(path):
-        done = {id_: found for id_, found in _last(path).items() if not (found.not_run or found.infra)}
+        done = {id_: found for id_, found in _last(path).items() if _has_result(found)}
         left = run.plan.without(done)
         if done:
             run.display.note(f"{len(done):,} cells have a result, {sum(len(order.cells) for order in left):,} are left")
         with (
-            open_engine(run.on, run.chart, left, run.directory.run_id, run.display.note, log=path) as engine,
+            open_engine(
+                run.on,
+                run.chart,
+                left,
+                run.directory.run_id,
+                run.display.note,
+                log=path,
+                require=lambda found: backends.require(left, found, options.matrix),
+            ) as engine,
             stop.on_signals(),
             stop.after(options.limit_s),
         ):
@@ -143,6 +152,11 @@ def _carry_out(run: _Run) -> int:
         output.note(f"to go on: runner resume {shlex.quote(str(path))}")
     index.remember(path, rows, run.display.note)
     return code
+
+
+def _has_result(found: CellOutcome) -> bool:
+    """Whether a cell ran, and neither the runner nor its own cases say that the machine kept it from a result."""
+    return not found.not_run and outcome.of(found)[0] is not State.INFRA
 
 
 def _kept_matrix(run_directory: Path) -> matrix.Matrix:
@@ -297,7 +311,7 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
 
 def _show(rows: Sequence[CellResult], code: int, where: Path, *, as_json: bool) -> None:
     if as_json:
-        output.emit(results.to_json(rows).rstrip())
+        output.emit_json(results.to_json(rows).rstrip())
     else:
         console = consoles.make(sys.stdout)
         with console.capture() as shown:  # printed by `emit`, which does not mind a pipe that was closed

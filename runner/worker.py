@@ -373,6 +373,7 @@ class Child:
         write_all(self.fd, encode({kind: body}))
 
     def run(self, items: list[Any], names: dict[str, str], config: Any, cell: dict[str, Any]) -> None:
+        config.attnmatrix_resolved = lambda found: self.tell("resolved", found)
         applies = getattr(config, "attnmatrix_applies", lambda _item, _cell: True)
         items = [item for item in items if applies(item, cell)]
         self.tell("plan", [names[item.nodeid] for item in items])
@@ -406,14 +407,16 @@ class Child:
 class Watch:
     """The parent's view of one running cell: its pipes, its deadline, what it has reported so far."""
 
-    def __init__(self, host: Host, names: set[str], cell_id: str, timeout_s: float, silence_s: float) -> None:
-        self.host, self.names, self.cell_id = host, names, cell_id
+    def __init__(self, host: Host, names: set[str], cell: dict[str, Any], timeout_s: float, silence_s: float) -> None:
+        self.host, self.names, self.cell_id = host, names, cell["id"]
+        self.evidence = cell.get("evidence", "")
         self.timeout_s, self.silence_s = timeout_s, silence_s
-        self.log = Log(lambda text: host.say("log", cell=cell_id, text=text))
+        self.log = Log(lambda text: host.say("log", cell=self.cell_id, text=text))
         self.lines = Lines()
         self.planned = False
         self.waiting: list[str] = []  # names of the cases that have not reported
         self.begun = ""
+        self.resolved: dict[str, Any] = {}
         self.spoilt: set[str] = set()  # those that wrote what is no report
         self.timed_out_after_s = 0.0
         self.silent = False
@@ -485,6 +488,10 @@ class Watch:
         elif kind == "begin":
             self.waiting.index(body)
             self.begun = body
+        elif kind == "resolved":
+            if len(line) > LINE_LIMIT or deeper(body):
+                raise ValueError(kind)
+            self.resolved = dict(body)
         elif kind == "case":
             self.waiting.index(body["name"])
             if body["name"] in self.spoilt:
@@ -510,10 +517,10 @@ class Watch:
             if death is None:
                 state, message = "missing", "the cell's process ended with exit code 0 before this case reported"
             elif name == self.begun:
-                state, message = blame(death)
+                state, message = blame(death, self.evidence, self.resolved)
             else:
                 state, message = "not_run", "the cell's process had died before"
-            empty: dict[str, Any] = {"duration_s": 0.0, "overflow": [], "resolved": {}}
+            empty: dict[str, Any] = {"duration_s": 0.0, "overflow": [], "resolved": self.resolved}
             self.host.say("case", cell=self.cell_id, name=name, state=state, message=message, **empty)
 
 
@@ -532,7 +539,7 @@ def death_of(status: int, watch: Watch, oom: bool) -> dict[str, Any] | None:
     return {**death, "exit_code": code} if code else None
 
 
-def blame(death: dict[str, Any]) -> tuple[str, str]:
+def blame(death: dict[str, Any], evidence: str, resolved: dict[str, Any]) -> tuple[str, str]:
     """State and message of the case during which the cell's process died."""
     if death["timed_out_after_s"]:
         silent = f", silent for {death['silent_for_s']:g} s" if death["silent_for_s"] else ""
@@ -540,7 +547,10 @@ def blame(death: dict[str, Any]) -> tuple[str, str]:
     if death["out_of_memory"]:
         return "oom", "killed by the kernel for memory"
     if death["signal"]:
-        return "crash", f"killed by {death['signal']}"
+        # As in runner.outcome: until it is known with which instructions the kernel computes, and that the operating
+        # system lets it, one that a CPU does not take is the machine's.
+        unknown = death["signal"] == "SIGILL" and evidence == "cpu" and not resolved.get("isa")
+        return "infra" if unknown else "crash", f"killed by {death['signal']}"
     if death["exit_code"] == INTERNAL_ERROR:
         return "missing", f"pytest could not finish the cell (exit code {INTERNAL_ERROR})"
     return "crash", f"the process ended with exit code {death['exit_code']}"
@@ -627,7 +637,7 @@ class Worker:
             pid = os.fork()
         if pid == 0:
             self.become_cell(session, names, cell, scratch, parent, results, log)
-        watch = Watch(self.host, set(names.values()), cell["id"], timeout_s, silence_s)
+        watch = Watch(self.host, set(names.values()), cell, timeout_s, silence_s)
         try:
             for read, write in (results, log):
                 os.close(write)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from cases import lacking
 from cases.arch import CASE
 from cases.cell import Cell
 
@@ -33,7 +34,8 @@ def engine(request: pytest.FixtureRequest, cell: Cell, tmp_path_factory: pytest.
         if died:
             served.llm.llm_engine.engine_core.shutdown()  # or it would take the new one's groups with it when it goes
         try:
-            served = serve(cell, tmp_path_factory.mktemp("model"))
+            with lacking.as_infra(cell.vllm):
+                served = serve(cell, tmp_path_factory.mktemp("model"))
         except Exception as error:  # noqa: BLE001 - raised below, in each case that asks for the engine
             served = error
         request.config.stash[_ENGINE] = (cell, served, deaths + bool(died))

@@ -38,7 +38,7 @@ def config_of(cell: Cell) -> Llama4TextConfig:
         attention_chunk_size=cell.chunk,
         moe_layers=[],
         interleave_moe_layer_step=0,  # no layer has experts: vLLM reads this, transformers the line above
-        max_position_embeddings=1 << 17,
+        max_position_embeddings=max(1 << 17, load.max_model_len),  # a limit of the load's, never of ours
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         bos_token_id=None,
         eos_token_id=None,

@@ -24,8 +24,9 @@ from cases.engine.prompts import Sizes
 from cases.engine.steps import Steps
 from cases.needs import Need
 from cases.stand_ins import OutOfRange
-from cases.verdicts import Overflow, Overflowed, Refused, Substituted, Unavailable, words_of
-from cases.vllm_api import routes
+from cases.verdicts import Overflow, Overflowed, Substituted, Unavailable, words_of
+from cases.vllm_api import cpu_isa, registered, routes
+from cases.vllm_api.deployment import read
 
 STEP_CHUNKS, SEQUENCE_CHUNKS = 3, 4
 """Chunks that fit a step and a sequence."""
@@ -111,6 +112,7 @@ class Served:
             "max_num_batched_tokens": self.cell.load.max_num_batched_tokens,
             "max_model_len": self.cell.load.max_model_len,
             "layers": "".join("l" if local else "g" for local in model.LAYERS),
+            **(cpu_isa.chosen(group.get_metadata_builder()) if self.cell.backend == "cpu_attn" else {}),
         }
 
     def _overflow(self, error: Exception) -> Overflow | None:
@@ -149,11 +151,10 @@ def serve(cell: Cell, folder: Path) -> Served:
     model.write(oracle, cell, folder)
     args = engine_args(cell, folder)
     try:
-        config = EngineArgs(**args).create_engine_config()
-    except (ValueError, NotImplementedError) as error:
-        raise Refused(str(error)) from error
-    if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(routes.hybrid_turned(cell))
+        config = read(lambda: EngineArgs(**args).create_engine_config())
+    finally:
+        registered.require(cell.backend)
+    routes.check_hybrid(cell, config)
     llm = LLM(**args)
     core = llm.llm_engine.engine_core.engine_core
     runner = core.model_executor.driver_worker.worker.model_runner

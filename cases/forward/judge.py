@@ -23,9 +23,9 @@ class Judged:
     words: str
 
 
-def judge(output: Floats, inputs: Inputs, batch: Batch, chunk: int, dtype: str, backend: str) -> Judged:
+def judge(output: Floats, inputs: Inputs, batch: Batch, chunk: int, dtype: str, backend: str, *, cut: bool) -> Judged:
     """An output [tokens, heads, size] against the definition: rows left as they were, NaN, then the largest error."""
-    allowed = tolerated(inputs.sums, dtype, backend, output.shape[2], inputs.exact_heads)
+    allowed = tolerated(inputs.sums, dtype, backend, output.shape[2], inputs.exact_heads, cut=cut)
     untouched = (output == SENTINEL).all(axis=2)
     nan = np.isnan(output).any(axis=2)
     error = np.where(nan[:, :, None], 0.0, np.abs(output - inputs.wanted))

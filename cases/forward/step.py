@@ -14,7 +14,7 @@ from cases.forward import inputs as step_inputs
 from cases.forward.inputs import Heads, Inputs
 from cases.forward.judge import SENTINEL, Judged, judge, named_tokens
 from cases.verdicts import Batch, Overflow
-from cases.vllm_api import forward
+from cases.vllm_api import cpu_isa, forward
 
 POISON = {"cpu_attn": 2.0**14}
 """What fills the places that nobody may read, where it is not NaN. cpu_attn's kernel multiplies the values behind a
@@ -69,7 +69,8 @@ class Forward:
         if built.metadata is None:
             return Shown(built.overflows, "", computed=False)
         inputs, output, met = self.compute(built)
-        judged = judge(output, inputs, built.batch, cell.chunk, cell.load.dtype, cell.backend)
+        cut = cell.backend == "cpu_attn" and cell.load.dtype == "bfloat16" and cpu_isa.cuts_bfloat16()
+        judged = judge(output, inputs, built.batch, cell.chunk, cell.load.dtype, cell.backend, cut=cut)
         read = tuple(_overflow(error, judged, built, len(output)) for error in met)
         unexplained = judged.tokens & ~_explained(met, built, len(output))
         return Shown(built.overflows + read, judged.words if unexplained.any() else "", computed=True)

@@ -4,7 +4,8 @@ An output is o = sum_j w_j v_j with w_j = exp(s_j) / sum_j exp(s_j), and A = sum
 the output's dtype (Higham, Accuracy and Stability of Numerical Algorithms, 2.2): 2^-8 for bfloat16, 2^-11 for float16;
 e is that of float32, 2^-24, in which kernels sum. Inputs are numbers that the cache stores exactly. What may differ:
 
-- the result is rounded to the output's dtype when it is written: u |o| <= u A;
+- the result is rounded to the output's dtype when it is written: u |o| <= u A. A kernel that leaves bits off instead
+  (`cpu_attn` in bfloat16 on a CPU without AVX512_BF16) is off by up to the distance of two numbers: u is 2^-7 then;
 - a kernel that multiplies weights and values in the cache's dtype rounds each weight first: u A (triton_attn);
 - the n products of a row are summed in float32, and so are the weights: n e A each, in any order (Higham, 3.1);
 - a score is a sum of d products in float32, scaled, and goes through exp: off by at most (d + 4) e S, S being the sum
@@ -35,9 +36,12 @@ class Sums:
     keys: Floats
 
 
-def tolerated(sums: Sums, dtype: str, backend: str, head_size: int, exact_heads: slice) -> Floats:
-    """The largest allowed error of each output number; `exact_heads` are those of zero queries and keys."""
-    u = UNIT_ROUNDOFF[dtype]
+def tolerated(sums: Sums, dtype: str, backend: str, head_size: int, exact_heads: slice, *, cut: bool) -> Floats:
+    """The largest allowed error of each output number; `exact_heads` are those of zero queries and keys.
+
+    `cut` says that the kernel leaves bits off where others round.
+    """
+    u = UNIT_ROUNDOFF[dtype] * (2 if cut else 1)
     rounded = u * (2 if backend in ROUNDS_WEIGHTS else 1)
     of_scores = 2 * (head_size + 4) * FLOAT32 * sums.scores
     relative = rounded + 2 * sums.keys[:, None] * FLOAT32 + of_scores

@@ -11,8 +11,8 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,14 +24,15 @@ from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends import cpu_attn, flash_attn, flashinfer, flex_attention, triton_attn  # noqa: F401
+from vllm.v1.attention.backends.utils import make_local_attention_virtual_batches
 from vllm.version import __version__
 
 from cases import arch as _arch
-from cases import command_line, releases, stand_ins
+from cases import command_line, handed, inspections, refusals, releases, stand_ins
 from cases.cell import Cell, Load
 from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
-from cases.verdicts import Batch, Refused, Substituted, Unavailable
-from cases.vllm_api import routes
+from cases.verdicts import Batch, Ignored, MachineTrouble, Refused, Substituted, Unavailable, ours
+from cases.vllm_api import cpu_isa, registered, routes, said
 from cases.vllm_api.steps import step_of
 
 VERSION = releases.version_of(__version__)
@@ -40,6 +41,7 @@ HAS_V2 = find_spec("vllm.v1.worker.gpu") is not None
 """Whether the release has the V2 model runner, which puts the requests of a step in another order."""
 REFUSALS = (ValueError, NotImplementedError) + ((RuntimeError,) if VERSION < (0, 11, 0) else ())
 """What a configuration is refused with; a RuntimeError is how 0.10's CPU platform refuses a page size."""
+inspections.watch()
 ERA: Any = import_module(f"cases.vllm_api.{releases.era_of(__version__)}")
 
 
@@ -51,6 +53,7 @@ class Deployment:
     config: Any
     group: Any
     spec: Any
+    """The KV-cache spec of its layers in the pages of their kernels; the group's own may have larger blocks."""
     device: torch.device
     groups: list[Any]
     """The planner's groups of layers."""
@@ -62,47 +65,67 @@ class Deployment:
         with set_current_vllm_config(self.config):
             self.group.metadata_builders.clear()
             self.group.create_metadata_builders(self.config, self.device, self.spec.block_size)
-        builder = self.group.get_metadata_builder()
+        builder = handed.handed("a metadata builder", self.group.get_metadata_builder(), handed.OBJECT)
         if hasattr(builder, "set_workspace_buffer"):  # the model runner shares one workspace too
             builder.set_workspace_buffer(workspace(self.device))
         return builder
 
 
 def deploy(cell: Cell) -> Deployment:
-    """What vLLM makes of the cell; Refused with vLLM's reason, Substituted where it chose another backend."""
+    """What vLLM makes of the cell.
+
+    Refused with vLLM's reason, Ignored where it did otherwise than asked, Substituted where it chose another backend.
+    """
     _arch.see(cell)
     if not cell.on_device:
         stand_ins.install(flashinfer, flex_attention, torch_2_8=VERSION < (0, 11, 0))
     _sees(cell)
-    config = config_of(cell)
-    if config.scheduler_config.disable_hybrid_kv_cache_manager == cell.hybrid:
-        raise Substituted(routes.hybrid_turned(cell))
+    try:
+        config = config_of(cell)
+    finally:
+        registered.require(cell.backend)  # whatever vLLM says: what is not there is not refused
+    routes.check_hybrid(cell, config)
     # What profiling a GPU's memory would set: here, room for one longest sequence and a step with a shared prefix.
     load = cell.load
     pages = -(-load.max_model_len // load.block_size) + -(-load.max_num_batched_tokens // load.block_size)
     config.cache_config.num_gpu_blocks = 1 + pages + 2 * load.max_num_seqs
     layers = _layers(cell, config)
-    with set_current_vllm_config(config), _as_refusal():
+    with set_current_vllm_config(config), as_refusal():
         groups = ERA.kv_cache_groups(config, layers)
     local = next(iter(layers))
+    handed.groups_of(groups, layers)
     group = next(group for group in groups if local in group.layer_names)
-    spec = ERA.spec_of(group, local)
-    backend = ERA.backend_of(config, layers[local], spec)
-    if backend.get_name().removesuffix("_VLLM_V1").lower() != cell.backend:
+    spec = handed.handed("the KV-cache spec of a layer", ERA.spec_of(group, local), handed.SPEC)
+    backend = handed.handed("the backend of a layer", ERA.backend_of(config, layers[local], spec), handed.OBJECT)
+    if (
+        handed.handed("the name of a backend", backend.get_name(), handed.TEXT, backend.get_name)
+        .removesuffix("_VLLM_V1")
+        .lower()
+        != cell.backend
+    ):
         raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
-    with _as_refusal():
-        if other := routes.other_than_asked(cell, config, backend, spec):
-            raise Substituted(other)
+    if otherwise := routes.ignored(cell, spec):
+        raise Ignored(otherwise)
+    with as_refusal():
+        pages = routes.in_kernel_pages(config, backend, spec)
         specs = {name: ERA.spec_of(group, name) for group in groups for name in group.layer_names}
         cudagraph = routes.cudagraph_mode(cell, config, specs)
     attention_group = ERA.AttentionGroup(backend, [local], spec, groups.index(group))
     device = torch.device("cuda" if cell.on_device else "cpu")
-    deployment = Deployment(cell, config, attention_group, spec, device, groups, cudagraph)
+    deployment = Deployment(cell, config, attention_group, pages, device, groups, cudagraph)
     try:
         builder = deployment.new_builder()
+        if cell.backend == "cpu_attn":
+            cpu_isa.permit(builder)
+        if (
+            cell.chunk % pages.block_size
+        ):  # vLLM splits by whole pages: where it cannot, every case says so, in its words
+            split(deployment, step(deployment, Batch((1,), (1,))))
         if cell.arch == "cpu":
             build(deployment, builder, step(deployment, Batch((1,), (1,))))
     except NotImplementedError as error:  # what it raises else is no refusal: the configuration was taken long before
+        if not refusals.on_purpose(error):
+            raise
         raise Refused(str(error)) from error
     except AttributeError as error:
         if "_OpNamespace" not in str(error):
@@ -128,30 +151,39 @@ def step(deployment: Deployment, batch: Batch, *, shared_prefix: bool = False) -
 
 def split(deployment: Deployment, step: Any) -> Any:
     """vLLM's virtual batches for one step."""
-    return ERA.split(deployment.spec, deployment.cell.chunk, step)
+    rows = ERA.split(deployment.spec, deployment.cell.chunk, step)
+    return handed.handed("virtual batches", rows, handed.STEP, make_local_attention_virtual_batches)
 
 
 def build(deployment: Deployment, builder: Any, step: Any) -> Any:
     """One `build()` of the wrapped builder, as the model runner calls it."""
     with set_current_vllm_config(deployment.config):
-        return ERA.build(builder, deployment.spec, step)
+        return handed.metadata(ERA.build(builder, deployment.spec, step), _own_build(builder))
+
+
+def _own_build(builder: Any) -> Any:
+    """The backend's own `build`, below the wrapper of chunked layers."""
+    builds = [vars(of)["build"] for of in type(builder).__mro__ if "build" in vars(of)]
+    return next((one for one in reversed(builds) if not getattr(one, "__isabstractmethod__", False)), None)
 
 
 def warm() -> None:
     """Do once per process what every cell would do again: read a model config, load plugins, inspect the model class.
 
     It is done on vLLM's own CPU platform and then forgotten, so that no answer about a device stays behind in a cache.
-    On a real device a process must not have touched it before it forks: nothing is done.
+    On a real device a process must not have touched it before it forks: nothing is done. What vLLM does wrong here is
+    told by the cells; only what the cases do not know of its API is told at once.
     """
     if os.environ.get("ATTNMATRIX_EVIDENCE") == "device":
         return
     shape = Load("warm", 1, 64, 64, 32, 8, 2, 128, "bfloat16")
     try:
-        with suppress(Refused, Unavailable):  # a release whose CPU platform has another backend, a build for GPUs
-            deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
-            split(deployment, step(deployment, Batch((2,), (64,))))
-    except (AttributeError, ImportError, TypeError) as error:
-        raise releases.unknown(__version__, error) from error
+        deployment = deploy(Cell("warm", "", "cpu_attn", "cpu", False, 1, 64, shape, "cpu"))
+        split(deployment, step(deployment, Batch((2,), (64,))))
+    except Exception as error:
+        if isinstance(error, AttributeError | ImportError | TypeError) and ours(error):
+            raise releases.unknown(__version__, error) from error
+    said.once_for_all()
     forget()
 
 
@@ -165,11 +197,18 @@ def forget() -> None:
 
 
 @contextmanager
-def _as_refusal() -> Iterator[None]:
-    """What vLLM raises while it reads a configuration is its reason to refuse it. pydantic's error is a ValueError."""
+def as_refusal() -> Iterator[None]:
+    """What vLLM raises on purpose while it reads a configuration is its reason to refuse it. All else goes through.
+
+    What it says of a failed inspection of the model is no reason: that is dug out of its log.
+    """
     try:
         yield
     except REFUSALS as error:
+        if reason := inspections.reason_of(error):
+            raise reason from error
+        if not refusals.on_purpose(error):
+            raise
         raise Refused(str(error)) from error
 
 
@@ -178,7 +217,7 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
     load, dtype, layers = cell.load, torch.get_default_dtype(), {}
     try:
         torch.set_default_dtype(config.model_config.dtype)
-        with set_current_vllm_config(config), _as_refusal(), routes.device_of(cell):
+        with set_current_vllm_config(config), as_refusal(), routes.device_of(cell):
             for i in range(LOCAL_LAYERS + GLOBAL_LAYERS + DRAFT_LAYERS[cell.draft]):
                 name = f"model.layers.{i}.self_attn.attn"
                 shape = {
@@ -201,10 +240,27 @@ def config_of(cell: Cell, **changed: Any) -> Any:
 
     `changed` are arguments of the command line that stand in place of the cell's; None leaves one out.
     """
-    with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder, _as_refusal():
+    with tempfile.TemporaryDirectory(prefix="attnmatrix-") as folder:
         command_line.write_models(cell, Path(folder))
         args = command_line.engine_args(cell, Path(folder)) | changed
-        return ERA.config(EngineArgs, {name: value for name, value in args.items() if value is not None})
+        asked = {name: value for name, value in args.items() if value is not None}
+        return read(lambda: ERA.config(EngineArgs, dict(asked)))
+
+
+def read(configuration: Callable[[], Any]) -> Any:
+    """A VllmConfig; Refused in vLLM's words. Where the machine ended an inspection of the model, it is tried again."""
+    try:
+        with as_refusal():
+            return _config(configuration())
+    except MachineTrouble:
+        inspections.forget()
+    with as_refusal():
+        return _config(configuration())
+
+
+def _config(made: Any) -> Any:
+    parts = dict.fromkeys(("scheduler_config", "cache_config", "model_config", "compilation_config"), handed.OBJECT)
+    return handed.handed("a configuration", made, handed.having(**parts), EngineArgs.create_engine_config)
 
 
 @functools.cache

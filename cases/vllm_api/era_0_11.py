@@ -15,6 +15,7 @@ from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 from vllm.v1.worker.utils import AttentionGroup
 
+from cases.handed import NAMED, handed
 from cases.vllm_api import flat_metadata
 
 __all__ = ["Attention", "AttentionGroup", "CommonAttentionMetadata"]
@@ -54,7 +55,8 @@ def backend_of(_config: Any, layer: Any, _spec: Any) -> Any:
 
 def cudagraph_support(builder: Any, config: Any, spec: Any) -> str:
     """What a builder says that CUDA graphs may hold, in vLLM's word."""
-    return builder.get_cudagraph_support(config, spec).name.lower()
+    support = handed("support of CUDA graphs", builder.get_cudagraph_support(config, spec), NAMED)
+    return support.name.lower()
 
 
 def split(spec: Any, chunk: int, step: Any) -> Any:

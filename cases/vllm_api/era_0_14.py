@@ -18,6 +18,8 @@ from vllm.v1.attention.backends.utils import make_local_attention_virtual_batche
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 from vllm.v1.worker.utils import AttentionGroup
 
+from cases.handed import NAMED, OBJECT, SPEC, handed, list_of
+
 __all__ = ["Attention", "AttentionGroup", "CommonAttentionMetadata"]
 
 
@@ -33,7 +35,7 @@ def chunked_layer(chunk: int, **shape: Any) -> Any:
 
 def specs(config: Any, layers: dict[str, Any]) -> dict[str, Any]:
     """What each layer asks of the KV cache."""
-    return {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
+    return {name: handed("a KV-cache spec", layer.get_kv_cache_spec(config), SPEC) for name, layer in layers.items()}
 
 
 def kv_cache_groups(config: Any, layers: dict[str, Any]) -> list[Any]:
@@ -56,12 +58,15 @@ def backend_of(_config: Any, layer: Any, _spec: Any) -> Any:
 
 def cudagraph_support(builder: Any, config: Any, spec: Any) -> str:
     """What a builder says that CUDA graphs may hold, in vLLM's word."""
-    return builder.get_cudagraph_support(config, spec).name.lower()
+    support = handed("support of CUDA graphs", builder.get_cudagraph_support(config, spec), NAMED)
+    return support.name.lower()
 
 
 def split(spec: Any, chunk: int, step: Any) -> Any:
     """vLLM's virtual batches for a step."""
-    return make_local_attention_virtual_batches(chunk, step, spec.block_size)[0]
+    made = make_local_attention_virtual_batches(chunk, step, spec.block_size)
+    pair = handed("virtual batches and what makes their block table", made, list_of(OBJECT))
+    return pair[0]
 
 
 def build(builder: Any, _spec: Any, step: Any) -> Any:

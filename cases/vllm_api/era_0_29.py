@@ -14,6 +14,7 @@ try:
 except ImportError:  # until 0.32
     from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 
+from cases.handed import NAMED, OBJECT, handed, list_of
 from cases.vllm_api import era_0_14
 from cases.vllm_api.era_0_14 import (
     Attention,
@@ -45,8 +46,9 @@ __all__ = [
 
 def kv_cache_groups(config: Any, layers: dict[str, Any]) -> list[Any]:
     """The planner's groups of layers, after the layout was resolved as the engine does."""
-    backends = {layer.get_attn_backend() for layer in layers.values()}
+    backends = {handed("a backend", layer.get_attn_backend(), OBJECT) for layer in layers.values()}
     specs = era_0_14.specs(config, layers)
-    layouts = [layout.name for layout in get_supported_kv_cache_layouts(backends)]
+    supported = handed("KV-cache layouts", get_supported_kv_cache_layouts(backends), list_of(NAMED))
+    layouts = [layout.name for layout in supported]
     resolve_kv_cache_layout(config, [layouts], specs.values())
     return get_kv_cache_groups(config, specs)

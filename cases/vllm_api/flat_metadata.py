@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cases.handed import COUNT, handed
+
+COUNTS = ("num_actual_tokens", "num_decodes", "num_decode_tokens", "num_prefills", "num_prefill_tokens")
+
 
 @dataclass(frozen=True)
 class Wrapped:
@@ -57,6 +61,8 @@ def in_parts(flat: Any, decodes_by_trtllm: Callable[..., bool] | None = None) ->
     """
     if type(flat).__name__ != "FlashInferMetadata":
         return flat
+    for name in COUNTS:
+        handed(f"metadata.{name}", getattr(flat, name), COUNT)
     counts = (flat.num_decodes, flat.num_decode_tokens, flat.num_prefills, flat.num_prefill_tokens)
     prefill = _prefill(flat) if flat.num_prefill_tokens else None
     decode = _decode(flat, decodes_by_trtllm) if flat.num_decode_tokens else None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from vllm.config import set_current_vllm_config
 
+from cases.handed import Contract, handed
 from cases.vllm_api.deployment import Deployment
 
 try:
@@ -41,8 +42,16 @@ def kv_cache(deployment: Deployment) -> torch.Tensor:
     config.cache_config.num_gpu_blocks_override = config.cache_config.num_gpu_blocks
     planned = get_kv_cache_config_from_groups(config, deployment.groups, 0)
     layout = config.cache_config.get_resolved_kv_cache_layout()
-    caches: dict[str, torch.Tensor] = allocate_kv_cache(planned, deployment.device, layout)
-    return caches[deployment.group.layer_names[0]]
+    pages = [deployment.spec.block_size] * len(deployment.groups)
+    caches = allocate_kv_cache(planned, deployment.device, layout, pages)
+    name = deployment.group.layer_names[0]
+    by_layer = Contract(
+        f"a tensor of four dimensions for {name}",
+        lambda found: isinstance(found, dict) and isinstance(one := found.get(name), torch.Tensor) and one.dim() == 4,
+    )
+    handed("KV caches", caches, by_layer, allocate_kv_cache)
+    cache: torch.Tensor = caches[name]
+    return cache
 
 
 def set_scales(layer: Any, query: float, key: float, value: float) -> None:

@@ -9,6 +9,7 @@ import copy
 import torch
 from vllm import config as vllm_config
 
+from cases.handed import NAMED, OBJECT, handed, having
 from cases.verdicts import Batch
 from cases.vllm_api import VERSION, Deployment
 
@@ -35,6 +36,7 @@ def with_full_graphs(deployment: Deployment, support: str) -> list[str]:
                 )
         except ValueError:  # how vLLM refuses a mode
             continue
+        handed("the mode of CUDA graphs", got, NAMED, compilation.resolve_cudagraph_mode_and_sizes)
         if got.has_full_cudagraphs():
             granted.append(asked)
     return granted
@@ -50,4 +52,5 @@ def dummy(num_reqs: int, num_tokens: int) -> Batch | None:
     from vllm.v1.worker.gpu.input_batch import InputBatch, InputBuffers
 
     made = InputBatch.make_dummy(num_reqs, num_tokens, InputBuffers(num_reqs, num_tokens, torch.device("cpu")))
+    handed("a dummy batch", made, having(num_scheduled_tokens=OBJECT, seq_lens=OBJECT), InputBatch.make_dummy)
     return Batch(tuple(made.num_scheduled_tokens.tolist()), tuple(made.seq_lens.tolist()))

@@ -5,9 +5,10 @@ The facts about releases are read from each one's `v1/attention/backends/flashin
 
 from typing import Any
 
+from cases.handed import TEXT, handed, having
 from cases.needs import bounds_of
-from cases.verdicts import Batch
-from cases.vllm_api import routes
+from cases.verdicts import Batch, HandedOver
+from cases.vllm_api import cpu_isa, routes
 from cases.vllm_api.deployment import ERA, VERSION, Deployment, build, step
 
 
@@ -19,7 +20,7 @@ def decode_kernel(deployment: Deployment) -> str | None:
     builder = deployment.group.get_metadata_builder()
     kernel = getattr(builder, "flashinfer_trtllm_api_decode_kernel", None)  # since 0.25
     if kernel is not None:
-        return str(kernel.value)
+        return str(handed("the decode kernel", kernel, having(value=TEXT)).value)
     return "trtllm-gen" if VERSION < (0, 25, 0) and getattr(builder, "use_trtllm_decode_attention", False) else None
 
 
@@ -53,6 +54,7 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
     decode = _part(deployment, "decode", 1 + deployment.cell.spec_k)
     # until 0.10.2 each build decides, and decodes one token only
     by_trtllm = type(_part(deployment, "decode", 1) if decode is None else decode).__name__ == "TRTLLMDecode"
+    cpu = cpu_isa.chosen(builder) if deployment.cell.backend == "cpu_attn" else {}
     return {
         "backend": deployment.group.backend.get_name().removesuffix("_VLLM_V1").lower(),
         "prefill_kernel": _PREFILL.get(type(_part(deployment, "prefill")).__name__, native),
@@ -62,10 +64,12 @@ def resolved(deployment: Deployment) -> dict[str, Any]:
         "kv_spec": type(deployment.spec).__name__,
         "kv_dtype": routes.kv_dtype(deployment.spec),
         "kv_layout": routes.kv_layout(deployment.config),
-        "block_size": deployment.spec.block_size,
+        "block_size": getattr(deployment.group, "kv_cache_spec", deployment.spec).block_size,
+        "kernel_block_size": deployment.spec.block_size,
         "cudagraph": deployment.cudagraph,
         "cudagraph_support": ERA.cudagraph_support(builder, deployment.config, deployment.spec),
         "bounds": bounds_of(deployment.cell),
+        **cpu,
     }
 
 
@@ -80,6 +84,8 @@ def _part(deployment: Deployment, part: str, tokens: int = 0) -> Any:
     tokens = tokens or min(deployment.cell.chunk, load.max_num_batched_tokens, load.max_model_len)
     try:
         metadata = build(deployment, deployment.new_builder(), step(deployment, Batch((tokens,), (tokens,))))
+    except HandedOver:
+        raise
     except Exception as error:  # noqa: BLE001
         return Unbuilt(error)
     return getattr(metadata, part)

@@ -23,10 +23,17 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from cases import command_line, vllm_api
+from cases.handed import COUNT, OBJECT, Contract, handed, having, tables_of
 from cases.kv_shadow import Group, Ints
 from cases.kv_worker import Scheduled
 from cases.verdicts import Batch
 
+OUTPUT = having(
+    num_scheduled_tokens=Contract("a count by request", lambda found: isinstance(found, dict)),
+    scheduled_new_reqs=Contract("a list", lambda found: isinstance(found, list)),
+    scheduled_cached_reqs=OBJECT,
+    scheduled_spec_decode_tokens=Contract("tokens by request", lambda found: isinstance(found, dict)),
+)
 KNOWN = vllm_api.VERSION >= (0, 22, 0)
 """Whether this way to drive a scheduler was looked at in the release: before, what it shows may be of our making."""
 
@@ -74,7 +81,7 @@ class Scheduling:
 
     def schedule(self) -> list[Scheduled]:
         """The next step, as its output tells a worker; empty if there is nothing to compute."""
-        output = self._scheduler.schedule()
+        output = handed("the scheduler's output", self._scheduler.schedule(), OUTPUT, type(self._scheduler).schedule)
         if output.num_scheduled_tokens:
             self._unreported.append(output)
         cached = output.scheduled_cached_reqs
@@ -86,6 +93,12 @@ class Scheduling:
             resumed = {name for name, flag in zip(cached.req_ids, cached.resumed_from_preemption, strict=True) if flag}
         for name, computed, ids in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True):
             tables[name] = (computed, ids or ([],) * len(self.groups), name in resumed)
+        for name in output.num_scheduled_tokens:
+            about = tables.get(name, (None, None))
+            handed(f"of request {name} the computed tokens", about[0], COUNT, type(self._scheduler).schedule)
+            handed(
+                f"of request {name} the blocks", about[1], tables_of(len(self.groups)), type(self._scheduler).schedule
+            )
         drafts = output.scheduled_spec_decode_tokens
         return [
             Scheduled(
@@ -122,12 +135,14 @@ class Scheduling:
 
     def table(self, name: str) -> tuple[list[int], ...]:
         """The manager's own view of a request's blocks in each group; empty if it holds none."""
-        found: tuple[list[int], ...] = self._scheduler.kv_cache_manager.get_block_ids(name)
+        ask = self._scheduler.kv_cache_manager.get_block_ids
+        found: tuple[list[int], ...] = handed("the blocks of a request", ask(name), tables_of(len(self.groups)), ask)
         return found
 
     def free(self) -> int:
         """Blocks that nobody holds."""
-        return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+        ask = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks
+        return int(handed("the number of free blocks", ask(), COUNT, ask))
 
     def asking(self, prompt: Sequence[int]) -> Any:
         """A request that only asks, with the hashes of its prompt."""
@@ -135,7 +150,9 @@ class Scheduling:
 
     def hit(self, asking: Any) -> int:
         """Tokens that such a request would find in the prefix cache."""
-        return int(self._scheduler.kv_cache_manager.get_computed_blocks(asking)[1])
+        ask = self._scheduler.kv_cache_manager.get_computed_blocks
+        pair = Contract("blocks and a count", lambda found: isinstance(found, tuple) and COUNT.holds(found[1]))
+        return int(handed("a hit of the prefix cache", ask(asking), pair, ask)[1])
 
     def evict(self, block: int) -> None:
         """Let the prefix cache forget a block, as it does when it gives it away."""

@@ -12,7 +12,6 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.version import __version__
 
 from cases import releases
-from cases.verdicts import Refused
 
 BACKEND_NAMES = {"TRITON_ATTN": "TRITON_ATTN_VLLM_V1", "CPU_ATTN": "TORCH_SDPA_VLLM_V1"}
 """What a backend of the V1 engine is called in the environment, where that is not its name."""
@@ -34,8 +33,6 @@ def config(engine_args: Any, args: dict[str, Any]) -> Any:
     by_platform = not (drafts and drafts.use_eagle()) and others == (None, None)
     if releases.version_of(__version__) < (0, 10, 2) and by_platform and current_platform.support_hybrid_kv_cache():
         made.scheduler_config.disable_hybrid_kv_cache_manager = args.get("disable_hybrid_kv_cache_manager", False)
-    if asked == "CPU_ATTN":
-        raise Refused("this release has no backend CPU_ATTN: its CPU platform's is TORCH_SDPA")
     return made
 
 

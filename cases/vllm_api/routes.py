@@ -8,6 +8,7 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 from vllm import config as vllm_config
 from vllm.config import CompilationConfig, set_current_vllm_config
+from vllm.platforms import current_platform
 from vllm.v1.attention.backends import utils
 
 try:
@@ -16,6 +17,8 @@ except ImportError:
     select_common_block_size = None
 
 from cases.cell import Cell
+from cases.handed import COUNT, NAMED, OBJECT, handed, having
+from cases.verdicts import Ignored, Unavailable
 
 ARGUMENTS = list(inspect.signature(select_common_block_size).parameters) if select_common_block_size else []
 OWN_PAGES = "backends" in ARGUMENTS
@@ -37,7 +40,7 @@ def kv_layout(config: Any) -> str:
     if resolve is None:  # until 0.28 the backend that was selected last has set it, for the process
         with set_current_vllm_config(config):
             return str(utils.get_kv_cache_layout()).lower()
-    return str(resolve().name.lower())
+    return str(handed("the layout of the KV cache", resolve(), NAMED, resolve).name.lower())
 
 
 def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
@@ -48,32 +51,41 @@ def kernel_page_size(config: Any, backend: Any, spec: Any) -> int:
     if not OWN_PAGES:
         return int(spec.block_size)
     with set_current_vllm_config(config):  # the specs are asked for since 0.31
-        return int(select_common_block_size(*(spec.block_size, [backend], [spec])[: len(ARGUMENTS)]))
+        found = select_common_block_size(*(spec.block_size, [backend], [spec])[: len(ARGUMENTS)])
+    return int(handed("the size of a kernel's page", found, COUNT, select_common_block_size))
 
 
-def other_than_asked(cell: Cell, config: Any, backend: Any, spec: Any) -> str:
-    """What vLLM made other than the cell asked for, in a sentence; empty if nothing."""
+def in_kernel_pages(config: Any, backend: Any, spec: Any) -> Any:
+    """The spec in the pages that kernels see, where vLLM's model runner cuts the manager's blocks into such."""
+    page = kernel_page_size(config, backend, spec)
+    return spec if page == spec.block_size else spec.copy_with_new_block_size(page)
+
+
+def ignored(cell: Cell, spec: Any) -> str:
+    """What vLLM was asked for and did otherwise without a word, in a sentence; empty if nothing."""
     got = kv_dtype(spec)
     wanted = cell.load.dtype if cell.kv_dtype == "auto" else cell.kv_dtype
     by_bytes = wanted.startswith("fp8") and got == "uint8" and not hasattr(spec, "kv_quant_mode")  # older releases
     if not (got == wanted or by_bytes or (cell.kv_dtype != "auto" and got.startswith(wanted.split("_")[0]))):
-        return f"asked for a KV cache of {wanted}, vLLM's has {got}"
+        return f"asked for a KV cache of {wanted}, vLLM's has {got} and said nothing"
     for what, asked, found in (
         ("head size", cell.load.head_size, spec.head_size),
         ("KV heads:", cell.load.num_kv_heads, spec.num_kv_heads),
         ("page size", cell.load.block_size, spec.block_size),
-        ("page size", cell.load.block_size, kernel_page_size(config, backend, spec)),
     ):
         if asked != found:
-            return f"asked for {what} {asked}, vLLM's kernels get {found}"
+            return f"asked for {what} {asked}, vLLM's KV cache has {found} and it said nothing"
     return ""
 
 
-def hybrid_turned(cell: Cell) -> str:
-    """Why the hybrid manager is not as the cell asked for it."""
+def check_hybrid(cell: Cell, config: Any) -> None:
+    """Ignored where the hybrid manager is not as the cell asked for it; Unavailable where the platform has none."""
+    if config.scheduler_config.disable_hybrid_kv_cache_manager != cell.hybrid:
+        return
+    if cell.hybrid and cell.arch == "cpu" and not current_platform.support_hybrid_kv_cache():
+        raise Unavailable("the CPU platform of this vLLM says that it has no hybrid KV-cache manager")
     asked, got = ("on", "off") if cell.hybrid else ("off", "on")
-    because = ": it has none for chunked local attention with EAGLE drafts" if cell.draft == "eagle" else ""
-    return f"asked for the hybrid KV-cache manager {asked}, vLLM turned it {got}{because}"
+    raise Ignored(f"asked for the hybrid KV-cache manager {asked}, vLLM turned it {got} and said nothing")
 
 
 def cudagraph_mode(cell: Cell, config: Any, specs: dict[str, Any]) -> str:
@@ -97,10 +109,14 @@ def cudagraph_mode(cell: Cell, config: Any, specs: dict[str, Any]) -> str:
     with set_current_vllm_config(config):
         for layer, spec in specs.items():
             backend = own.static_forward_context[layer].get_attn_backend()
-            support = backend.get_builder_cls().get_cudagraph_support(config, spec)
+            handed("the backend of a layer", backend, OBJECT)
+            builder = handed("the builder of a backend", backend.get_builder_cls(), OBJECT)
+            support = builder.get_cudagraph_support(config, spec)
+            handed("support of CUDA graphs", support, having(value=COUNT), builder.get_cudagraph_support)
             if least is None or support.value < least.value:
                 least, name = support, backend.__name__
-        return str(asked.resolve_cudagraph_mode_and_sizes(least, name, 1 + cell.spec_k).name.lower())
+        mode = asked.resolve_cudagraph_mode_and_sizes(least, name, 1 + cell.spec_k)
+    return str(handed("the mode of CUDA graphs", mode, NAMED, asked.resolve_cudagraph_mode_and_sizes).name.lower())
 
 
 def _asked_mode(cell: Cell, config: Any) -> Any:

@@ -15,13 +15,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import candidates, outcome, results, rundir
+from runner import candidates, expectations, outcome, results, rundir
 from runner import plan as planning
+from runner.axes import RELEASES
 from runner.ci.api import JobState
 from runner.ci.jobs import JOBS, Job, Side
 from runner.errors import RunnerError, UsageError
 from runner.matrix import Matrix
-from runner.model import CellResult, State
+from runner.model import CellResult, State, Verdict
 from runner.nearest import quoted
 from runner.plan import Plan, Planned
 from runner.reports import files
@@ -139,6 +140,17 @@ def gather(
     for found_rows in by_side.values():
         outcome.totals(found_rows, planned=len(found_rows))  # no cell twice
     return Gathered(came=tuple(came), rows=by_side, strays=tuple(strays), required=required)
+
+
+def judged(found: Gathered, chart: Matrix) -> Gathered:
+    """With the refusals judged over all jobs of a side: one job alone may not have seen the release before pass."""
+    return replace(found, rows={side: _refusals(rows, chart) for side, rows in found.rows.items()})
+
+
+def _refusals(rows: Sequence[CellResult], chart: Matrix) -> tuple[CellResult, ...]:
+    bare = [replace(row, verdict=expectations.naked(row.state), expected="") for row in rows]
+    together = expectations.refusals(bare, chart.expect, chart.axes[RELEASES])
+    return tuple(new if old.verdict is Verdict.REFUSED else old for old, new in zip(rows, together, strict=True))
 
 
 def _of(

@@ -119,11 +119,11 @@ def run(
         texts = (*(filters or ()), *([filter_text] if filter_text else []), *([f"vllm={vllm}"] if vllm else []))
         options = asking.options(texts, tier, tuple(candidate or ()), engine)
     begin, end = annotations.muted()
-    output.emit(begin)
+    output.command(begin)
     try:
         code = asking.run(options, matrix_file, out, limit, verbose)
     finally:
-        output.emit(end)
+        output.command(end)
     raise typer.Exit(code)
 
 

@@ -55,13 +55,15 @@ def gather(
 
     With GITHUB_TOKEN, GitHub is asked how each job ended.
     """
-    from runner import session
+    from runner import matrix, session
     from runner.ci import gate
     from runner.ci import gather as gathering
 
     made = gathering.kept_plan(plan_directory)
     asker = _asker([job.name for job, _ in made], of)
     found = gathering.gather(made, runs, session.read_run, asker, required=required)
+    if (kept := plan_directory / gathering.MATRIX).exists():
+        found = gathering.judged(found, matrix.load(kept, idle=True))
     gathering.keep(out, found, plan_directory, title=title or "matrix")
     output.emit("\n".join(gate.lines(found, {})[:-1]))
 
@@ -122,7 +124,10 @@ def annotations(merged: Merged = Path("merged"), needs: Needs = "", plan_job: Pl
         lines = making.annotations(gathering.kept(merged, or_nothing=True), needed)
     else:
         lines = making.of_run(session.read_run(merged))
-    output.emit("\n".join(lines) or "nothing to say")
+    for line in lines:
+        output.command(line)
+    if not lines:
+        output.emit("nothing to say")
 
 
 def gate(merged: Merged = Path("merged"), needs: Needs = "", plan_job: PlanJob = "") -> None:

@@ -65,7 +65,7 @@ def add_to(app: typer.Typer) -> None:
         if not runs and found.sides[0] and found.sides[0] != found.sides[1]:
             title += f" ({found.sides[0]} → {found.sides[1]})"
         if as_json:
-            output.emit(comparison.to_json(found))
+            output.emit_json(comparison.to_json(found))
         elif as_markdown:
             name = " → ".join(found.sides) if found.along else f"{Path(before).name} → {Path(after).name}"
             setting = _setting([*(runs or ()), Path(after)])

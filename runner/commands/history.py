@@ -67,7 +67,9 @@ def history(
         chart = arguments.chart(matrix_file, None)
         symptom = questions.Symptom(buffer, how.value if how else "")
         releases = tuple(map(str, chart.axes["vllm"]))
-        found = story.tell(opened, cell, axes_of(cell, opened, chart), releases, symptom, datetime.now(UTC))
+        found = story.tell(
+            opened, cell, axes_of(cell, opened, chart), releases, symptom, datetime.now(UTC), chart.expect
+        )
         if not found.results and not found.lines:
             raise NothingSelected(f"{cell}: no run has a result of it: `runner --filter {cell}` makes one")
     emit_json(story.as_json(found)) if as_json else output.emit_rich(show.story(found, limit))
@@ -85,7 +87,7 @@ def trend(
     """Show how verdicts went over runs, days or releases; the flakiest and slowest cells, and the oldest evidence."""
     from rich.console import Group
 
-    from runner.history import index, questions, show, story, trends
+    from runner.history import index, questions, refusals, show, story, trends
 
     if by not in {way.value for way in trends.By}:
         raise UsageError(f"--by {by}: write run, day or release")
@@ -95,13 +97,17 @@ def trend(
         records = opened.records(runs=newest)
     if not newest:
         raise NothingSelected(f"no run in {runs} has results yet: `runner --tier quick` makes some")
+    if by != trends.By.RUN:  # a run has judged itself; what several say together is judged here
+        chart = arguments.chart(matrix_file, None)
+        releases = tuple(map(str, chart.axes["vllm"]))
+        records = refusals.judged(records, chart.expect, releases)
     match trends.By(by):
         case trends.By.RUN:
             points = trends.by_run(totals)
         case trends.By.DAY:
             points = trends.by_day(records)
         case trends.By.RELEASE:
-            points = trends.by_release(records, tuple(map(str, arguments.chart(matrix_file, None).axes["vllm"])))
+            points = trends.by_release(records, releases)
     rates = sorted((rate for rate in questions.rates(records, questions.Symptom()) if rate.flaky), key=_by_flakiness)
     paces = trends.paces(records)[:top]
     now = datetime.now(UTC)
@@ -176,7 +182,7 @@ def _summary(opened: "History", *, as_json: bool) -> None:
 
 
 def emit_json(data: object) -> None:
-    output.emit(json.dumps(data, indent=1))
+    output.emit_json(json.dumps(data, indent=1))
 
 
 def merge(

@@ -47,7 +47,7 @@ def list_(matrix_file: MatrixFile = None, as_json: Json = False) -> None:
     chart = matrix.load(matrix_file or default_matrix())
     found = overview.lines(chart, today=expectations.today())
     if as_json:
-        output.emit(json.dumps(overview.as_json(found, chart), indent=1))
+        output.emit_json(json.dumps(overview.as_json(found, chart), indent=1))
         return
     if found:
         output.emit(overview.as_text(found, shutil.get_terminal_size().columns))

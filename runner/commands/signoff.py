@@ -69,7 +69,7 @@ def signoff(
     )
     where, made, digest = bundle.create(asked, out)
     if as_json:
-        output.emit(made.files["signoff.json"].decode().rstrip())
+        output.emit_json(made.files["signoff.json"].decode().rstrip())
     else:
         terminal.show(made, where, digest)
     raise typer.Exit(terminal.exit_code(made.judgement.decision))
@@ -138,7 +138,7 @@ def verify(
     )
     found = checks.verify(folder, now=_time(at), expected=expected)
     if as_json:
-        output.emit(
+        output.emit_json(
             json.dumps(
                 {
                     "holds": not found.findings,

@@ -46,6 +46,8 @@ class LocalEnvironment:
     versions: Mapping[str, str]
     over: str = ""
     """The name of the place that it is laid over; empty where it stands by itself."""
+    backends: tuple[str, ...] = ()
+    """The attention backends that its vLLM has; empty where its check could not tell."""
 
 
 def ensure_local(layer: Layer, *, root: Path = ROOT, say: Say) -> LocalEnvironment:
@@ -90,6 +92,7 @@ def whole(place: Path) -> LocalEnvironment | None:
             release=stamp["release"],
             versions=stamp["versions"],
             over=stamp.get("over", ""),
+            backends=tuple(stamp.get("backends", ())),
         )
         subprocess.run([found.python, "-I", "-S", "-c", ""], check=True, capture_output=True, timeout=30)
         # As lists, which is what JSON makes of pairs.
@@ -172,6 +175,7 @@ def _build(
     folder = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
     python = folder / "bin/python"
     versions: dict[str, str] = {}
+    backends: tuple[str, ...] = ()
     try:
         if isinstance(layer, Lock):
             layers.install(layer, folder, base=base, log=log, what=what, say=say)
@@ -179,13 +183,13 @@ def _build(
             assert below
             if isinstance(layer, Recipe):
                 layers.lay(layer, folder, below.place, base=base, log=log, what=what, say=say)
-                versions = _check(layer, python, log, f"{what}: checking that it imports", say)
+                versions, backends = _check(layer, python, log, f"{what}: checking that it imports", say)
             else:
                 # Not checked: its release was, and what the candidate breaks is what the cells are to find.
                 layers.edit(layer, folder, below.place, base=base, log=log, what=what, say=say)
                 versions = dict(below.versions)
         over = below.place.name if below else ""
-        stamp = {"digest": key, "release": layer.release, "versions": versions, "over": over}
+        stamp = {"digest": key, "release": layer.release, "versions": versions, "over": over, "backends": backends}
         (folder / STAMP).write_text(json.dumps({**stamp, "extent": extent(folder)}, indent=1))
         link = folder.with_suffix(".link")
         link.unlink(missing_ok=True)  # of a build that was killed
@@ -198,17 +202,21 @@ def _build(
     if replaced and not in_use(replaced):
         shutil.rmtree(replaced, ignore_errors=True)
     say(f"{what}: ready in {place}")
-    return LocalEnvironment(place=place, python=python, digest=key, release=layer.release, versions=versions, over=over)
+    return LocalEnvironment(
+        place=place, python=python, digest=key, release=layer.release, versions=versions, over=over, backends=backends
+    )
 
 
-def _check(recipe: Recipe, python: Path, log: Path, what: str, say: Say) -> dict[str, str]:
+def _check(recipe: Recipe, python: Path, log: Path, what: str, say: Say) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The versions that the check found, and the attention backends of its vLLM."""
     output = steps.run([str(python), "-I", str(recipe.check), recipe.expected], log=log, what=what, say=say)
     try:
-        versions = json.loads(output.strip().splitlines()[-1])
-        assert isinstance(versions["vllm"], str)
-    except (ValueError, LookupError, TypeError, AssertionError) as error:
+        found = json.loads(output.strip().splitlines()[-1])
+        backends = tuple(str(name) for name in found.pop("backends", ()))
+        assert isinstance(found["vllm"], str)
+        return {str(name): str(version) for name, version in found.items()}, backends
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
         raise steps.broken(what, output, log) from error
-    return {str(name): str(version) for name, version in versions.items()}
 
 
 def _version(python: Path) -> str:

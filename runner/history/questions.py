@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from runner.history.records import Record, Revision, Shortage, distinct, oldest_first
-from runner.model import AxisValue, Evidence, Fault, State
+from runner.model import AxisValue, Evidence, Fault, State, Verdict
 
 CONFIDENCE = 0.95
 VERSIONS = (
@@ -28,7 +28,8 @@ VERSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What counts as bad: any product trouble, or only an overflow of one buffer or in one way."""
+    """What counts as bad: any product trouble, an unexpected refusal too; or only an overflow of one buffer or in one
+    way."""
 
     buffer: str = ""
     how: str = ""
@@ -36,7 +37,7 @@ class Symptom:
     def bad(self, one: Record) -> bool | None:
         """Whether a result is; None where it says neither: it did not run, or died before it could show it."""
         if not (self.buffer or self.how):
-            return self.of_state(one.state)
+            return one.verdict is Verdict.UNEXPECTED or self.of_state(one.state)
         if self.shown_by(one):
             return True
         return False if one.state in {State.PASS, State.OVERFLOW, State.FAIL} else None

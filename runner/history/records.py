@@ -96,6 +96,8 @@ class Record:
     @property
     def found(self) -> str:
         """What was found, in a few words: `overflow: paged_kv_indptr raised, xqa_draft_mask short`."""
+        if self.verdict is Verdict.UNEXPECTED:
+            return f"{self.verdict.value}: {self.reason}"
         overflows = ", ".join(map(str, self.overflow))
         return f"{self.state.value}: {overflows}" if overflows else self.state.value
 

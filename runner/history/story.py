@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from runner.history import questions
+from runner.history import questions, refusals
 from runner.history.questions import Rate, Since, Symptom
 from runner.history.records import Record, distinct, evidences, oldest_first
 from runner.history.store import History
+from runner.matrix import Expectation
 from runner.model import AxisValue, Evidence
 
 
@@ -43,13 +44,14 @@ def tell(
     releases: Sequence[str],
     symptom: Symptom,
     now: datetime,
+    expect: Sequence[Expectation] = (),
 ) -> Story:
     """The story of a cell; releases are those of the matrix, in order, and those after the cell's own are left out.
 
     A candidate is a point in time, not one in the order of the releases: it is asked about over time alone.
     """
     known = {**history.axes(), cell: dict(axes)}
-    records = history.records(questions.alike(known, dict(axes)))
+    records = refusals.judged(history.records(questions.alike(known, dict(axes))), expect, releases)
     own = [one for one in records if one.cell == cell]
     release = str(axes.get("vllm", ""))
     up_to = releases[: releases.index(release) + 1] if release in releases else ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.compare import Change, Comparison, Harm, Kind, details
+from runner.compare_cases import other_cases
 from runner.model import CellResult, Evidence, State, Verdict
 from runner.outcome import VERDICT_ORDER
 from runner.reports.fields import Field
@@ -56,9 +57,10 @@ def _evidence(change: Change) -> str:
     return " → ".join(change.evidence)
 
 
-def _rank(group: Alike) -> tuple[bool, bool, int, int, int, str]:
+def _rank(group: Alike) -> tuple[bool, int, bool, int, int, str]:
+    """What changed stands before what only one side judged, lost or not."""
     harm = max(group.changes[0].harm)
-    return not group.worse, not group.lost, list(Kind).index(group.kind), -harm, -len(group.changes), group.before
+    return not group.worse, list(Kind).index(group.kind), not group.lost, -harm, -len(group.changes), group.before
 
 
 def summary_lines(found: Comparison) -> list[str]:
@@ -75,6 +77,8 @@ def summary_lines(found: Comparison) -> list[str]:
     lines += [f"verdicts {side}: {_totals(found, side)}" for side in ("before", "after")]
     if worse:
         lines.append(f"{count(worse, 'cell')} got worse")
+        if silent := sum(any(case.worse and case.gone for case in change.cases) for change in found.changes):
+            lines.append(f"{count(silent, 'cell')} of these passed a case that gives no verdict now")
     elif found.comparable:
         lines.append(f"of {count(found.comparable, 'cell')} judged on both sides, none got worse")
     if broken := sum(change.kind is Kind.NEW and change.harm[1] > Harm.NONE for change in found.changes):
@@ -87,7 +91,7 @@ def summary_lines(found: Comparison) -> list[str]:
             f"{count(len(differ), 'cell')} with different evidence on the two sides, no claim about either: "
             f"{agreed:,} say the same, {len(differ) - agreed:,} do not"
         )
-    if moved := [change for change in found.changes if _other_cases(change)]:
+    if moved := [change for change in found.changes if other_cases(change.before, change.after)]:
         lines.append(
             f"{count(len(moved), 'cell')} judged by different cases on the two sides (cases_digest): a difference may "
             "be theirs"
@@ -104,11 +108,6 @@ def _totals(found: Comparison, side: str) -> str:
     return " + ".join(f"{counts[one]:,} {one}" for one in sorted(counts, key=VERDICT_ORDER.__getitem__)) or "no cell"
 
 
-def _other_cases(change: Change) -> bool:
-    """Whether both sides say by which cases they were judged, and these are not the same."""
-    return len({side.environment.get("cases_digest", "") for side in sides(change)} - {""}) > 1
-
-
 def exit_line(found: Comparison) -> str:
     meaning = {
         0: "nothing got worse",
@@ -121,7 +120,7 @@ def exit_line(found: Comparison) -> str:
 
 def headline(group: Alike) -> str:
     name = NAMES.get(group.kind, group.kind.value)
-    if group.kind in {Kind.CHANGED, Kind.ONLY_EMULATED} and group.worse:
+    if group.worse and group.kind is not Kind.REGRESSED:
         name += ", worse"
     return " · ".join([name, count(len(group.changes), "cell"), group.evidence])
 
@@ -143,13 +142,21 @@ def fields(group: Alike, axes: Domain) -> Iterator[Field]:
             "flaky", [f"{count(shaky, 'cell')} seen both ways at one revision: run again before you believe it"]
         )
     if (now := group.changes[0].after) and (
-        group.lost or (now.state is State.REFUSED and group.kind is not Kind.STILL)
+        any(case.gone for case in group.changes[0].cases)
+        or (now.state is State.REFUSED and group.kind is not Kind.STILL)
     ):
-        yield Field("reason", [one_line(now.reason) or "none given"])
+        yield Field("reason", [one_line(_why(group.changes[0]) or now.reason) or "none given"])
     yield Field("where", compact(group.changes, axes, limit=PATTERNS))
     repro = next((side.repro for side in reversed(sides(group.changes[0])) if side.repro), "")
     if repro:
         yield Field("repro", [one_line(repro, 1000)], copied=True)
+
+
+def _why(change: Change) -> str:
+    """What the first case says that gives no verdict any more."""
+    gone = {case.name for case in change.cases if case.gone}
+    cases = change.after.cases if change.after else ()
+    return next((case.message for case in cases if case.name in gone and case.message), "")
 
 
 def sides(change: Change) -> list[CellResult]:

@@ -1,6 +1,5 @@
 """The one console: no markup and no emoji codes, because most of what it prints comes from a process under test."""
 
-import io
 import os
 import sys
 from typing import IO
@@ -11,8 +10,8 @@ from rich.console import Console
 def make(file: IO[str] | None = None) -> Console:
     """Colour on a terminal only, and never under NO_COLOR or TERM=dumb (rich sees to that)."""
     stream = file if file is not None else sys.stdout
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")  # a stream of ASCII or latin-1 must not end a run
+    if reconfigure := getattr(stream, "reconfigure", None):
+        reconfigure(errors="backslashreplace")  # a stream of ASCII or latin-1 must not end a run
     return Console(file=file, highlight=False, markup=False, emoji=False)
 
 

@@ -53,8 +53,9 @@ def findings(result: CellResult) -> tuple[Finding, ...]:
     unexpected = result.verdict is Verdict.UNEXPECTED
     if not (result.state.bad or unexpected):
         return ()
-    dead = result.state in DEATHS
     bad = [case for case in result.cases if case.state.bad or (unexpected and case.state is State.REFUSED)]
+    # Where the process died: also of an instruction that this CPU does not have, which is the machine's trouble.
+    dead = result.state in DEATHS or any(case.state is not State.NOT_RUN for case in bad)
     after = tuple(case.name for case in bad if dead and case.state is State.NOT_RUN)
     found = list(_told(result, [case for case in bad if case.name not in after]))
     if result.state not in {finding.state for finding in found}:
@@ -73,9 +74,11 @@ def findings(result: CellResult) -> tuple[Finding, ...]:
 
 def _told(result: CellResult, cases: Sequence[CaseResult]) -> Iterator[Finding]:
     together: dict[Key, list[Told]] = defaultdict(list)
-    lines = {place(case.cause): _overflow_key(_shown(case)) for case in cases if case.cause and case.overflow}
+    overran = [case for case in cases if case.state is State.OVERFLOW and case.overflow]
+    lines = {place(case.cause): _overflow_key(_shown(case)) for case in overran if case.cause}
     for case in cases:
-        for overflow in case.overflow or (None,):
+        # A case may have failed otherwise, beside the overflows that it found.
+        for overflow in (*case.overflow, *(() if case in overran else (None,))):
             key = _overflow_key(overflow) if overflow else _key(case, result)
             together[lines.get(key, key)].append((case, overflow))
     for told in together.values():
@@ -84,12 +87,12 @@ def _told(result: CellResult, cases: Sequence[CaseResult]) -> Iterator[Finding]:
         overflows = [each for _, each in told if each]
         yield Finding(
             result=result,
-            state=case.state,
+            state=State.OVERFLOW if overflow else case.state,
             case=case.name,
             message=result.reason if result.verdict is Verdict.UNEXPECTED else case.message or result.reason,
             overflow=overflow,
             widest=max(overflows, key=lambda each: each.required - each.allocated, default=None),
-            cause=case.cause if overflow is None or overflow is _shown(case) else None,
+            cause=case.cause if overflow is None or (case in overran and overflow is _shown(case)) else None,
             also=tuple(other.name for other in others),
         )
 

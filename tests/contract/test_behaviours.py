@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from runner import outcome as outcomes
 from runner.model import CaseReported, CellStarted, Death, Event, How, State, WorkerReady
 from runner.worker import LANDLOCK_SIGNALS, landlock
 from tests.contract.bench import Bench, Harm, cell, order, passed
@@ -62,6 +64,24 @@ def test_a_segfault_leaves_its_stack_in_the_log(bench: Bench) -> None:
     (crashed,) = bench.do("segfault")
     assert "Segmentation fault" in bench.log(crashed)
     assert "in segfault" in bench.log(crashed)
+
+
+@pytest.mark.parametrize(
+    ("isa", "state"),
+    [("", State.INFRA), ("amx", State.CRASH)],
+    ids=["before the ISA is known", "of a kernel whose ISA is known"],
+)
+def test_an_illegal_instruction_is_the_products_only_where_it_is_known_what_computes(
+    bench: Bench, isa: str, state: State
+) -> None:
+    asked = cell("meet_an_illegal_instruction")
+    (died,) = bench.run(order(replace(asked, axes={**asked.axes, "isa": isa})))
+    assert died.death == Death(signal="SIGILL")
+    assert [case.state for case in died.cases] == [state]
+    assert died.resolved == ({"isa": isa} if isa else {}), "what was resolved is known of a process that died, too"
+    found, reason = outcomes.of(died)
+    assert found is state
+    assert ("builds of torch and vLLM for this CPU" in reason) == (state is State.INFRA)
 
 
 def test_the_case_after_a_crash_in_the_same_cell_did_not_run(bench: Bench) -> None:

@@ -132,6 +132,14 @@ def test_batches_within_capacity_pass_on_the_same_builders(tmp_path: Path) -> No
         assert states["test_each_query_token_reaches_exactly_its_chunk"] == "pass", result["id"]
 
 
+def test_what_vllm_says_of_every_process_is_in_no_cells_log(tmp_path: Path) -> None:
+    """FlashAttention's builder says at each build that it has no compiled code on a CPU."""
+    out = tmp_path / "run"
+    code, results = run(out, "--engine", "local", *filters("flash_attn", "small", "c64", "k1", "sm80,sm90,sm100"))
+    assert (code, len(results)) == (0, 6)
+    assert [path.read_text() for path in out.glob("cells/*/*.log")] == []
+
+
 def test_what_vllm_resolved_is_recorded(naked: tuple[int, list[dict[str, Any]]]) -> None:
     kernels = {r["axes"]["arch"]: (r["resolved"]["prefill_kernel"], r["resolved"]["decode_kernel"]) for r in naked[1]}
     assert kernels == {

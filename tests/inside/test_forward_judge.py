@@ -35,17 +35,29 @@ def slots_in_order() -> np.ndarray:
     return reference.slots(TABLE[0], np.arange(CHUNK), PAGE)
 
 
-def says(of: inputs.Inputs, output: np.ndarray, dtype: str = "bfloat16", backend: str = "flashinfer") -> str:
-    return judge(output, of, BATCH, CHUNK, dtype, backend).words
+def says(
+    of: inputs.Inputs, output: np.ndarray, dtype: str = "bfloat16", backend: str = "flashinfer", cut: bool = False
+) -> str:
+    return judge(output, of, BATCH, CHUNK, dtype, backend, cut=cut).words
 
 
-@pytest.mark.parametrize("size", [64, 128, 256])
-@pytest.mark.parametrize("backend", ["flashinfer", "triton_attn"])
-def test_rounding_is_tolerated_and_a_single_key_is_not(size: int, backend: str) -> None:
+KERNELS = [(backend, False, size) for backend in ("flashinfer", "triton_attn") for size in (64, 128, 256)]
+
+
+@pytest.mark.parametrize(("backend", "cut", "size"), [*KERNELS, ("cpu_attn", True, 128), ("cpu_attn", True, 256)])
+def test_rounding_is_tolerated_and_a_single_key_is_not(backend: str, cut: bool, size: int) -> None:
     of, right = given(size), slots_in_order()
-    assert says(of, attended(of, right), backend=backend) == ""
+    assert says(of, attended(of, right), backend=backend, cut=cut) == ""
     for faulty in (right[:-1], right[1:], np.delete(right, CHUNK // 2), np.append(right, right[0])):
-        assert "off by" in says(of, attended(of, faulty), backend=backend)
+        assert "off by" in says(of, attended(of, faulty), backend=backend, cut=cut)
+
+
+def test_bits_that_are_left_off_are_tolerated_of_a_kernel_that_does_not_round() -> None:
+    batch = Batch((1,), (100,))
+    of = inputs.of(batch, CHUNK, TABLE, inputs.Heads(HEADS, KV_HEADS, 128, torch.bfloat16, False, PAGE))
+    left_off = (torch.from_numpy(of.wanted).float().view(torch.int32) & -(1 << 16)).view(torch.float32).double().numpy()
+    assert judge(left_off, of, batch, CHUNK, "bfloat16", "cpu_attn", cut=True).words == ""
+    assert "off by" in judge(left_off, of, batch, CHUNK, "bfloat16", "cpu_attn", cut=False).words
 
 
 def test_a_page_of_another_place_is_not_tolerated() -> None:

@@ -99,9 +99,8 @@ def bad_since(release: str, *, buffer: str = "", state: State = State.FAIL) -> C
 def saying(cell: str, state: State, buffers: Sequence[str] = ()) -> Iterable[Step]:
     batch = BatchBody(query_lens=(1,), seq_lens=(1,))
     over = tuple(OverflowBody(buffer=b, required=2, allocated=1, how=How.SHORT, batch=batch) for b in buffers)
-    case = Case(
-        cell=cell, name="test_x", state=State.OVERFLOW if over else state, message="", duration_s=0.0, overflow=over
-    )
+    state, message = State.OVERFLOW if over else state, "not here" if state is State.REFUSED else ""
+    case = Case(cell=cell, name="test_x", state=state, message=message, duration_s=0.0, overflow=over)
     return [case, Done(cell=cell, duration_s=0.0, death=None)]
 
 
@@ -168,6 +167,48 @@ def test_a_release_that_does_not_start_is_passed_by(engine: FakeEngine, capsys: 
     assert "last good release: 0.27.0" in text
     assert "between them, not judged: 0.28.0, 0.29.0" in text
     assert "no wheel" in text
+
+
+def test_the_release_that_refuses_what_passed_is_found(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    """The matrix names the reason, though for all releases alike: what passed before is lost all the same."""
+    expect_refusals("{backend: flashinfer}")
+    engine.play = bad_since("0.29.0", state=State.REFUSED)
+    assert asked() == 0
+    text = capsys.readouterr().out
+    assert "first bad release: 0.29.0" in text
+    assert "how: refused!: " in text
+    once = ran(engine)
+    assert asked() == 0
+    assert ran(engine) == once
+
+
+def test_a_refusal_that_is_meant_for_its_release_is_passed_by(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expect_refusals('{vllm: ["0.29.0", "0.30.0"]}')
+
+    def play(cell: str, _timeout_s: float) -> Iterable[Step]:
+        release = cell.split("-")[0]
+        refused = release in {"0.29.0", "0.30.0"}
+        return saying(cell, State.REFUSED if refused else State.FAIL if release > "0.28.0" else State.PASS)
+
+    engine.play = play
+    assert asked() == 3
+    assert "between them, not judged: 0.29.0, 0.30.0" in capsys.readouterr().out
+
+
+def test_an_older_release_that_refuses_lost_nothing(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the way to a repair, good is newer."""
+    expect_refusals("{backend: flashinfer}")
+    engine.play = lambda cell, _: saying(cell, State.REFUSED if cell.split("-")[0] < "0.24.0" else State.PASS)
+    assert asked(good="0.32.0", bad="0.20.0") == 2
+    assert "0.20.0 cannot be judged" in capsys.readouterr().err
+
+
+def expect_refusals(where: str) -> None:
+    """Adds an entry for refusals that say `not here`, as those of the played cells do."""
+    entry = f"expect:\n  - where: {where}\n    refusal: not here\n    because: so it is\n"
+    Path("matrix.yaml").write_text(f"{Path('matrix.yaml').read_text()}\n{entry}")
 
 
 def test_one_buffer_is_bisected_though_another_always_overflows(

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from runner import results, rundir
+from runner import matrix, results, rundir
 from runner.ci import asking, gate, gather, jobs
 from runner.ci.api import JobState
 from runner.ci.gather import Asker
 from runner.ci.jobs import Asked, Side
+from runner.conditions import EVERYTHING
 from runner.errors import NothingSelected, UsageError
 from runner.model import Evidence, State, Verdict
 from runner.options import RunOptions
@@ -416,3 +417,24 @@ def test_the_plan_of_the_calling_workflow_is_needed_too() -> None:
 def test_needs_that_are_none_are_refused() -> None:
     with pytest.raises(UsageError, match="toJSON"):
         gate.needs("[1]")
+
+
+def test_a_refusal_where_another_job_saw_the_release_before_pass_is_red(small) -> None:
+    """Each job judged its own cells, and the matrix names the reason for all releases alike."""
+    entry = matrix.Expectation(selector=EVERYTHING, refusal="not here", because="so it is")
+    chart = replace(small, axes={**small.axes, "vllm": ("0.31.0", "0.32.0")}, expect=(entry,))
+    refused = cell(State.REFUSED, reason="not here", expected="so it is")
+    for before, verdict, code in ((State.PASS, Verdict.UNEXPECTED, 1), (State.FAIL, Verdict.REFUSED, 1)):
+        rows = (cell(before, axes={"vllm": "0.31.0"}), refused)
+        found = gather.judged(gather.Gathered(came=(), rows={Side.HOSTED: rows}), chart)
+        assert found.rows[Side.HOSTED][1].verdict is verdict
+        assert gate.code(found, {}) == code
+    assert gather.judged(found, replace(chart, expect=())).rows[Side.HOSTED][1].verdict is Verdict.UNEXPECTED
+
+
+def test_the_gate_is_red_for_a_refusal_that_nobody_expects(world) -> None:
+    plan, runs = world
+    changed(runs / "run-hosted-1", 0, state=State.REFUSED, verdict=Verdict.UNEXPECTED, cases=(), reason="not here")
+    found = collect(plan, runs)
+    assert gate.code(found, {}) == 1
+    assert "1 refused!" in "\n".join(gate.lines(found, {}))

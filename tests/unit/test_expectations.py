@@ -304,3 +304,12 @@ def test_a_refusal_where_the_release_before_passed_needs_an_entry_that_names_the
 
 def test_no_known_issue_makes_a_refusal_expected():
     assert judged(refused(), known(State.FAIL), known()).verdict is Verdict.UNEXPECTED
+
+
+def test_what_went_wrong_with_another_batch_does_not_hide_behind_a_known_overflow_of_its_case():
+    """One case finds a known overflow, and vLLM raises otherwise on another of its batches: then it is `fail`."""
+    case = replace(overflowed(), state=State.FAIL, message="... and another batch: ZeroDivisionError")
+    found = judged(cell(State.FAIL, case), known())
+    assert found.verdict is Verdict.FAIL
+    assert f"does not cover {case.name}" in found.reason
+    assert judged(cell(State.FAIL, case), known(), known(State.FAIL)).verdict is Verdict.XFAIL

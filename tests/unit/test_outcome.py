@@ -1,5 +1,7 @@
 """The states, their order, their sums and the exit codes."""
 
+from dataclasses import replace
+
 import pytest
 
 from runner import outcome
@@ -86,6 +88,15 @@ def test_a_death_says_how_where_and_when(death, state, words):
     found, reason = outcome.of(raw(State.PASS, state, State.NOT_RUN, death=death, duration_s=0.2))
     assert found is state
     assert words in reason
+
+
+def test_a_machine_that_takes_no_instruction_of_the_kernel_is_told_what_to_do():
+    cpu = replace(raw(State.INFRA, death=Death(signal="SIGILL")), evidence=Evidence.CPU)
+    state, reason = outcome.of(cpu)
+    assert state is State.INFRA
+    assert "take builds of torch and vLLM for this CPU" in reason
+    assert outcome.of(replace(cpu, resolved={"isa": "vec"}))[0] is State.CRASH
+    assert outcome.of(replace(cpu, evidence=Evidence.EMULATED))[0] is State.CRASH
 
 
 def test_a_death_between_the_cases_names_none():

@@ -19,12 +19,17 @@ SHORT = overflowed(MASK, overflow(How.SHORT, buffer="mask"))
 RAISED = overflowed(synthetic.INDPTR, overflow(How.RAISED, buffer="indptr"))
 
 
+CASES = (synthetic.VIRTUAL, MASK, synthetic.INDPTR, "test_a")
+
+
 def release(vllm, of):
-    """A cell for each k and arch, by what `of` says of it: a state and its cases."""
+    """A cell for each k and arch, by what `of` says of it: a state and its cases; all others of CASES pass."""
     made = []
     for k in KS:
         for arch in ARCHS:
             state, *cases = of(k, arch)
+            there = {case.name for case in cases}
+            cases += [CaseResult(name=name, state=State.PASS) for name in CASES if name not in there]
             made.append(cell(state, *cases, axes={"vllm": vllm, "spec_k": k, "arch": arch}))
     return made
 
@@ -117,6 +122,44 @@ def test_cells_lost_to_the_machine_are_no_silence():
     assert "4 cells judged before could not be judged again: machine or harness trouble" in text
     assert "reason    no image" in text
     assert "exit 3: nothing got worse, but cells were lost" in text
+
+
+def test_a_verdict_that_is_not_given_any_more_is_told_with_its_reason():
+    """XQA given a bool for its mask: the case that reads the mask trips, and all others pass as before."""
+    tripped = CaseResult(
+        name=MASK, state=State.MISSING, message="AttributeError: 'bool' object has no attribute 'shape'"
+    )
+    others = tuple(case for case in NEW[0].cases if case.name != MASK)
+    row = replace(cell(State.MISSING, tripped, axes={**NEW[0].axes}), cases=(*others, tripped))
+    text = shown(OLD[:1], [row])
+    assert "1 cell got worse\n1 cell of these passed a case that gives no verdict now\n" in text
+    assert (
+        "gone, worse · 1 cell · emulated\n"
+        "  before    pass\n"
+        f"  after     missing in {MASK}\n"
+        "  reason    AttributeError: 'bool' object has no attribute 'shape'\n"
+    ) in text
+    assert "exit 1: something got worse" in text
+    sides = []
+    for one in (OLD[0], row):
+        cases = (*(case for case in one.cases if case.name != RAISED.name), RAISED)
+        sides.append(replace(one, state=State.OVERFLOW, reason="too short", cases=cases, overflow=RAISED.overflow))
+    text = shown(sides[:1], sides[1:], width=200)
+    assert f"  after     overflow raised in indptr; missing in {MASK}\n" in text, "beside trouble of both sides"
+    assert "  reason    AttributeError: 'bool' object has no attribute 'shape'\n" in text
+
+
+def test_what_changed_stands_before_what_one_side_alone_judged():
+    before = [row for row in NEW if row.axes["arch"] == "sm120"] + [row for row in OLD if row.axes["arch"] != "sm120"]
+    before = [replace(row, axes={**row.axes, "vllm": "0.28.0"}) for row in before]
+    after = [replace(row, axes={**row.axes, "vllm": "0.28.0"}) for row in OLD]
+    after = [
+        row if row.axes["arch"] == "sm120" else replace(row, state=State.INFRA, verdict=Verdict.INFRA, cases=())
+        for row in after
+    ]
+    text = shown(before, after)
+    assert text.index("changed · 5 cells") < text.index("gone · 12 cells")
+    assert "exit 3" in text
 
 
 def test_new_cells_with_trouble_are_counted_and_not_called_worse():

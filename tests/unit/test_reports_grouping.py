@@ -342,3 +342,18 @@ def test_one_line_is_one_line_within_its_limit(anything, limit):
 def test_a_message_keeps_its_end_where_the_error_stands():
     lines = text.several_lines("\n".join(f"line {i}" for i in range(20)), lines=3)
     assert lines == ["… 17 lines above", "line 17", "line 18", "line 19"]
+
+
+def test_what_went_wrong_with_another_batch_is_a_finding_beside_the_overflow_of_its_case():
+    case = replace(overflowed(cause=cause()), state=State.FAIL, message="... and another batch: ZeroDivisionError")
+    told = findings(cell(State.FAIL, case))
+    assert {(one.state, one.overflow is not None) for one in told} == {(State.FAIL, False), (State.OVERFLOW, True)}
+
+
+def test_what_did_not_run_after_the_machine_ended_the_process_is_listed_under_it():
+    cases = [
+        CaseResult(name="test_a", state=State.INFRA, message="killed by SIGILL"),
+        CaseResult(name="test_b", state=State.NOT_RUN, message="the cell's process had died before"),
+    ]
+    (one,) = findings(cell(State.INFRA, *cases))
+    assert (one.case, one.also) == ("test_a", ("test_b",))

@@ -92,6 +92,17 @@ def test_what_the_machine_could_not_run_is_tried_again(engine: FakeEngine, in_sm
     assert {verdict for _, verdict in table(tmp_path / "run")} == {"pass", "unsupported"}
 
 
+def test_a_cell_whose_case_says_that_it_was_the_machine_is_tried_again(
+    engine: FakeEngine, in_small, tmp_path: Path
+) -> None:
+    in_small()
+    engine.play = lambda cell, timeout_s: passing(cell, timeout_s, State.INFRA)
+    assert cli.main(["--out", "run", "--no-known"]) == 3
+    engine.play = passing
+    assert cli.main(["resume", "run"]) == 0
+    assert {verdict for _, verdict in table(tmp_path / "run")} == {"pass", "unsupported"}
+
+
 def test_a_run_that_is_whole_stays_as_it_is(engine: FakeEngine, in_small, tmp_path: Path) -> None:
     in_small()
     assert cli.main(["--out", "run", "--no-known"]) == 0

@@ -9,7 +9,10 @@ def pytest_configure(config):
 
 @pytest.fixture
 def cell(request):
-    return request.config.attnmatrix_cell
+    cell = request.config.attnmatrix_cell
+    if isa := cell["axes"].get("isa"):
+        request.config.attnmatrix_resolved({"isa": isa})
+    return cell
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -40,6 +40,10 @@ def segfault():
     ctypes.string_at(0)
 
 
+def meet_an_illegal_instruction():
+    os.kill(os.getpid(), signal.SIGILL)
+
+
 def kill_itself():
     os.kill(os.getpid(), signal.SIGKILL)
 
