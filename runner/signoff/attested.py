@@ -34,6 +34,7 @@ KINDS = (
             f"{_ROW} environment recipe_digest",
             f"{_ROW} environment cases_digest",
             "candidates.json path",
+            "candidates.json why",
         ),
         because="a name is a name; what a policy wants to be the same, a change of one result makes stand out",
     ),

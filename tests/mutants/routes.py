@@ -23,8 +23,6 @@ ROUTES = (
            ("flashinfer sm90 on k0 c64 few kv_dtype=nvfp4",)),
     Mutant("an FP8 cache does not say so", CHUNKED_SPEC, "get_kv_quant_mode(self.kv_cache_dtype)",
            'get_kv_quant_mode("auto")', ("triton_attn sm90 on k0 c64 few kv_dtype=fp8",)),
-    Mutant("pages of 64 tokens are cut for kernels", BACKEND + "get_supported_kernel_block_sizes",
-           "return [16, 32, 64]\n", "return [16, 32]\n", ("flashinfer sm90 on k0 c64 few page_size=64",)),
     Mutant("sm100 has pages with tokens outermost", BACKEND + "supported_kv_cache_layouts", "capability.major == 10",
            "capability.major == 11", ("flashinfer sm100 on k0 c64 few",)),
     Mutant("the KV dtype asked for is not passed on", "cases.command_line:engine_args",
