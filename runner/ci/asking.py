@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from runner import candidates, select
 from runner.ci import api, jobs
 from runner.ci.api import Api, Unavailable
 from runner.ci.jobs import Asked, Job, Side
+from runner.environments import venv
 from runner.environments.recipe import digest, recipe_for
 from runner.errors import UsageError
 from runner.machine import CUDA_PYTHON
@@ -143,7 +145,12 @@ def run(asked: RunOptions, matrix: Path | None, out: Path | None, limit_s: float
 
 
 def cache_key(chart: Matrix, asked: RunOptions) -> str:
-    """Of the environments that the cells need: the same sources give the same key on every machine."""
+    """Of the environments that the cells need: the same sources, Python and way of building give the same key.
+
+    A venv belongs to the Python that it was made with, to the last digit, and is not taken by another.
+    """
     cells = select.select(chart, filters=asked.filters, tier_name=asked.tier, shard=asked.shard)
     releases = sorted({str(cell.axes["vllm"]) for cell in cells})
-    return f"attnmatrix-{digest(*(recipe_for(chart, release).digest for release in releases))}"
+    made_of = digest(venv.FORMAT, sys.version, *(recipe_for(chart, release).digest for release in releases))
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"attnmatrix-py{python}-{made_of}"

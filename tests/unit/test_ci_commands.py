@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,7 +125,15 @@ def test_the_same_sources_have_the_same_key(in_small: Callable[..., Path], step,
         assert main(["ci", "cache-key", "--tier", "quick"]) == 0
     one, two = step["GITHUB_OUTPUT"].read_text().splitlines()
     assert one == two
-    assert re.fullmatch(r"key=attnmatrix-[0-9a-f]{16}", one)
+    assert re.fullmatch(r"key=attnmatrix-py3\.\d+\.\d+-[0-9a-f]{16}", one)
     monkeypatch.delenv("GITHUB_OUTPUT")
+    for changed in (
+        ("runner.ci.asking.sys.version", sys.version.replace("(", "(another, ", 1)),
+        ("runner.environments.venv.FORMAT", "next"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(*changed)
+            assert main(["ci", "cache-key", "--tier", "quick"]) == 0
+        assert capsys.readouterr().out.strip() not in one, "another Python, or another way of building, another key"
     assert main(["ci", "cache-key", "--vllm", "0.31.0"]) == 0
     assert capsys.readouterr().out.strip() not in one, "another release, another key"
