@@ -19,6 +19,8 @@ def cause_of(error: BaseException | None) -> dict[str, Any] | None:
     """
     if isinstance(error, HandedOver):
         return _maker(error)
+    if isinstance(error, Overflowed) and error.also:
+        return cause_of(error.__cause__)  # the case failed by this, beside its overflows
     if isinstance(error, (Overflowed, Wrong)):
         return dict(error.cause) if error.cause else None
     seen: set[int] = set()

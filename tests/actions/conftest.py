@@ -74,7 +74,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
             environments=(PROJECT / venv.ROOT).resolve(),
             trees={(OWN, MAIN): tree_of_main},
             machines=[HOSTED, *machines],
-            secrets=SECRETS if secrets is None else secrets,
+            secrets=dict(SECRETS if secrets is None else secrets),  # a story may change its own
             vars={"GPU_MACHINES": archs("gpu-release", machines), "GPU_PR_MACHINES": archs("gpu-pr", machines)},
             rights={"maintainer": "write", "reader": "read"},
         )
