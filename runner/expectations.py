@@ -35,15 +35,15 @@ def judged(
     *,
     known: Sequence[KnownIssue],
     expect: Sequence[Expectation],
-    releases: Sequence[AxisValue],
+    before: Mapping[AxisValue, AxisValue],
     today: date,
 ) -> tuple[CellResult, ...]:
-    """The results with their verdicts, by all that the matrix expects; `releases` is its vllm axis in order."""
-    return refusals([apply(result, known, today=today) for result in results], expect, releases)
+    """The results with their verdicts, by all that the matrix expects; `before` is its own."""
+    return refusals([apply(result, known, today=today) for result in results], expect, before)
 
 
 def refusals(
-    results: Sequence[CellResult], expect: Sequence[Expectation], releases: Sequence[AxisValue]
+    results: Sequence[CellResult], expect: Sequence[Expectation], before: Mapping[AxisValue, AxisValue]
 ) -> tuple[CellResult, ...]:
     """The results, of which a refusal is `refused` where an entry names its reason, and `refused!` elsewhere.
 
@@ -54,7 +54,6 @@ def refusals(
     for one in results:
         if one.state is State.PASS and (where := _but_release(one)) in passed:
             passed[where].add(one.axes.get(RELEASES, ""))
-    before = dict(zip(releases[1:], releases, strict=False))
     return tuple(
         _refusal(one, expect, before.get(one.axes.get(RELEASES, "")), passed[_but_release(one)])
         if one.state is State.REFUSED

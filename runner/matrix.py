@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runner import matrix_checks, matrix_messages, yaml_source
+from runner.axes import RELEASES, release
 from runner.conditions import EVERYTHING, Selector
 from runner.errors import MatrixError
 from runner.matrix_document import Document, json_schema
@@ -91,6 +92,16 @@ class Matrix:
     """The refusals that are right."""
     known: tuple[KnownIssue, ...] = ()
     tiers: Mapping[str, tuple[str, ...]]
+
+    @property
+    def before(self) -> Mapping[AxisValue, AxisValue]:
+        """The release before each value of the vllm axis, by its numbers: of a candidate, the one that it is over."""
+        candidates: dict[AxisValue, AxisValue] = {
+            name: spec.candidate.over for name, spec in self.environments.items() if spec.candidate
+        }
+        numbers = {value: found for value in self.axes[RELEASES] if (found := release(value)) is not None}
+        releases = sorted(numbers, key=numbers.__getitem__)
+        return {**dict(zip(releases[1:], releases, strict=False)), **candidates}
 
 
 def load(path: Path, *, idle: bool = False) -> Matrix:

@@ -40,20 +40,20 @@ def build(
     *,
     known: Sequence[KnownIssue],
     expect: Sequence[Expectation],
-    releases: Sequence[AxisValue],
+    before: Mapping[AxisValue, AxisValue],
     repro_of: Callable[[Cell], str],
     today: date,
 ) -> tuple[CellResult, ...]:
     """A result for every planned cell, in the order of the plan; a result that did not arrive is a result.
 
-    Known issues, expected refusals and the vllm axis in order are those of the matrix.
+    Known issues, expected refusals, and which release is before which, are those of the matrix.
     """
     by_id = {one.cell.id: one for one in outcomes}
     results = expectations.judged(
         [_result(one, by_id.get(one.cell.id), repro_of) for one in planned],
         known=known,
         expect=expect,
-        releases=releases,
+        before=before,
         today=today,
     )
     outcome.totals(results, planned=len(planned))

@@ -300,7 +300,7 @@ def _judge(chart: matrix.Matrix, matrix_file: Path, *, known: bool, seed: int = 
             outcomes,
             known=entries,
             expect=chart.expect,
-            releases=chart.axes["vllm"],
+            before=chart.before,
             repro_of=repro_of,
             today=today,
         )

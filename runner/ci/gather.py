@@ -17,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner import candidates, expectations, outcome, results, rundir
 from runner import plan as planning
-from runner.axes import RELEASES
 from runner.ci.api import JobState
 from runner.ci.jobs import JOBS, Job, Side
 from runner.errors import RunnerError, UsageError
@@ -149,7 +148,7 @@ def judged(found: Gathered, chart: Matrix) -> Gathered:
 
 def _refusals(rows: Sequence[CellResult], chart: Matrix) -> tuple[CellResult, ...]:
     bare = [replace(row, verdict=expectations.naked(row.state), expected="") for row in rows]
-    together = expectations.refusals(bare, chart.expect, chart.axes[RELEASES])
+    together = expectations.refusals(bare, chart.expect, chart.before)
     return tuple(new if old.verdict is Verdict.REFUSED else old for old, new in zip(rows, together, strict=True))
 
 

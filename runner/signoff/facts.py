@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import date
 
 from runner import expectations, outcome, results
-from runner.axes import RELEASES
 from runner.errors import UsageError
 from runner.expectations import DEATHS
 from runner.matrix import Matrix
@@ -58,7 +57,7 @@ def check(row: CellResult) -> None:
 
 
 def _expected(rows: Sequence[CellResult], chart: Matrix, today: date) -> tuple[CellResult, ...]:
-    return expectations.judged(rows, known=chart.known, expect=chart.expect, releases=chart.axes[RELEASES], today=today)
+    return expectations.judged(rows, known=chart.known, expect=chart.expect, before=chart.before, today=today)
 
 
 def _made(one: Planned, row: CellResult) -> CellResult:
@@ -67,7 +66,7 @@ def _made(one: Planned, row: CellResult) -> CellResult:
     options_of(row)
     found = _outcome(one, row)
     (made,) = results.build(
-        [one], [found], known=(), expect=(), releases=(), repro_of=lambda _: row.repro, today=date.min
+        [one], [found], known=(), expect=(), before={}, repro_of=lambda _: row.repro, today=date.min
     )
     if one.runs:
         made = replace(made, reason=outcome.of(found)[1])  # without a word about a refusal that nothing expects

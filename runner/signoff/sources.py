@@ -33,9 +33,7 @@ def _check_journal(run: Path) -> None:
     """The journal is the truth: a result that was edited, or came from elsewhere, is not in it."""
     planned = planning.read(run / inputs.PLAN).planned
     ended = {e.outcome.cell.id: e.outcome for e in journal.read(run / EVENTS) if isinstance(e, CellFinished)}
-    told = results.build(
-        planned, ended.values(), known=(), expect=(), releases=(), repro_of=lambda _: "", today=date.min
-    )
+    told = results.build(planned, ended.values(), known=(), expect=(), before={}, repro_of=lambda _: "", today=date.min)
     there = {row.id: row for row in results.read(run)}
     for row in results.parse(results.to_json(told).encode(), EVENTS):  # as it is read back from a file
         found = there.get(row.id)

@@ -78,6 +78,11 @@ def test_rules_hold_for_it_as_for_the_release_that_it_is_over(chart: Matrix) -> 
     assert excluded("fix=fix.patch@0.32.0") == {""}
 
 
+def test_before_it_is_the_release_that_it_is_over(chart: Matrix) -> None:
+    assert chart.before == {"0.32.0": "0.31.0"}, "by their numbers: the axis lists them the other way round"
+    assert candidates.joined(chart, ["fix=fix.patch@0.31.0"]).before == {"0.32.0": "0.31.0", "fix": "0.31.0"}
+
+
 def test_known_issues_do_not_hold_for_it_whatever_they_say_of_vllm(chart: Matrix) -> None:
     joined = candidates.joined(chart, ["fix=fix.patch"])
     cell = next(cell for cell in select.select(joined, filters=["sm90", "k3"]))

@@ -263,7 +263,7 @@ def test_a_cell_that_was_not_run_for_a_known_death_carries_its_link():
 
 
 SAID = "vLLM says: NVFP4 is\nnot stored by   this backend"
-RELEASES = ("0.31.0", "0.32.0", "0.33.0")
+BEFORE = {"0.32.0": "0.31.0", "0.33.0": "0.32.0", "fix": "0.32.0"}
 EVERY_RELEASE = Expectation(selector=EVERYWHERE, refusal="NVFP4 is not stored by this", because="the backend says so")
 OF_032 = replace(EVERY_RELEASE, selector=Selector({"vllm": Condition("=", ("0.32.0",))}))
 
@@ -274,7 +274,7 @@ def refused(release="0.32.0", reason=SAID, **fields):
 
 
 def one_refusal(*entries, reason=SAID, others=()):
-    return refusals([refused(reason=reason), *others], entries, RELEASES)[0]
+    return refusals([refused(reason=reason), *others], entries, BEFORE)[0]
 
 
 def test_a_refusal_is_clean_only_where_an_entry_names_its_reason():
@@ -300,6 +300,13 @@ def test_a_refusal_where_the_release_before_passed_needs_an_entry_that_names_the
     assert one_refusal(OF_032, others=[passed]).verdict is Verdict.REFUSED
     older = replace(passed, axes={**passed.axes, "vllm": "0.33.0"})
     assert one_refusal(EVERY_RELEASE, others=[older]).verdict is Verdict.REFUSED
+
+
+def test_the_release_before_a_candidate_is_the_one_that_it_is_over():
+    passed = replace(refused("0.32.0"), state=State.PASS, verdict=Verdict.PASS)
+    (found, _) = refusals([refused("fix"), passed], [EVERY_RELEASE], BEFORE)
+    assert found.verdict is Verdict.UNEXPECTED
+    assert "0.32.0 passes this cell" in found.reason
 
 
 def test_no_known_issue_makes_a_refusal_expected():

@@ -37,7 +37,7 @@ def build(plan, outcomes, known=()):
         outcomes,
         known=known,
         expect=(),
-        releases=("0.32.0",),
+        before={},
         repro_of=lambda cell: f"runner repro {cell.id}",
         today=TODAY,
     )
