@@ -65,12 +65,20 @@ def refusals(
 def _refusal(
     result: CellResult, expect: Sequence[Expectation], before: AxisValue | None, passed: set[AxisValue]
 ) -> CellResult:
-    named = [entry for entry in expect if entry.names(result.axes, result.reason)]
-    if before in passed and named and not any(RELEASES in entry.selector.conditions for entry in named):
+    lost = before in passed
+    if entry := right(expect, result.axes, result.reason, passed_before=lost):
+        return replace(result, verdict=Verdict.REFUSED, expected=entry.because)
+    if lost and right(expect, result.axes, result.reason, passed_before=False):
         return _note(result, f"unexpected: {before} passes this cell, and the matrix names the reason for all releases")
-    if named:
-        return replace(result, verdict=Verdict.REFUSED, expected=named[0].because)
     return _note(result, "unexpected: no entry under `expect` of the matrix names this reason")
+
+
+def right(
+    expect: Sequence[Expectation], axes: Mapping[str, AxisValue], reason: str, *, passed_before: bool
+) -> Expectation | None:
+    """The entry by which a refusal is right. Where the release before passes, it must name releases."""
+    named = (entry for entry in expect if entry.names(axes, reason))
+    return next((entry for entry in named if not passed_before or RELEASES in entry.selector.conditions), None)
 
 
 def _but_release(result: CellResult) -> frozenset[tuple[str, AxisValue]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from runner.axes import NEUTRAL, RELEASES
+from runner.expectations import right
 from runner.history.records import Record, oldest_first
 from runner.matrix import Expectation
 from runner.model import AxisValue, Evidence, State, Verdict
@@ -30,13 +31,10 @@ def judged(records: Iterable[Record], expect: Sequence[Expectation], releases: S
 
 def refusal(one: Record, expect: Sequence[Expectation], *, passed: bool) -> Record:
     """A refusal with its verdict; where the cell `passed` before, only an entry that names releases makes it right."""
-    named = [entry for entry in expect if entry.names({**NEUTRAL, **one.axes}, one.reason)]
-    if any(RELEASES in entry.selector.conditions for entry in named):
+    if right(expect, {**NEUTRAL, **one.axes}, one.reason, passed_before=passed):
         return replace(one, verdict=Verdict.REFUSED)
-    if passed:
-        return replace(one, verdict=Verdict.UNEXPECTED)
     # Not named by what was kept of its reason, it has the verdict of its run.
-    return replace(one, verdict=Verdict.REFUSED) if named else one
+    return replace(one, verdict=Verdict.UNEXPECTED) if passed else one
 
 
 def _same(one: Record) -> Same:
