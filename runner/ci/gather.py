@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner import candidates, expectations, outcome, results, rundir
+from runner import candidates, expectations, matrix, outcome, results, rundir
 from runner import plan as planning
 from runner.ci.api import JobState
 from runner.ci.jobs import JOBS, Job, Side
@@ -116,7 +116,11 @@ def kept_plan(where: Path) -> tuple[tuple[Job, Plan], ...]:
         raise UsageError(f"{path}: cannot be read ({error.strerror}): `runner ci plan --out DIR` writes it") from None
     except ValidationError:
         raise UsageError(f"{path}: is no plan of jobs") from None
-    return tuple((job, planning.read(where / f"{job.name}.json")) for job in jobs)
+
+
+def kept_chart(where: Path) -> Matrix:
+    """The matrix that the jobs are of, with the candidates of the plan; UsageError where it is not there."""
+    return candidates.join(matrix.load(where / MATRIX, idle=True), candidates.kept(where))
 
 
 def gather(

@@ -55,15 +55,14 @@ def gather(
 
     With GITHUB_TOKEN, GitHub is asked how each job ended.
     """
-    from runner import matrix, session
+    from runner import session
     from runner.ci import gate
     from runner.ci import gather as gathering
 
     made = gathering.kept_plan(plan_directory)
     asker = _asker([job.name for job, _ in made], of)
     found = gathering.gather(made, runs, session.read_run, asker, required=required)
-    if (kept := plan_directory / gathering.MATRIX).exists():
-        found = gathering.judged(found, matrix.load(kept, idle=True))
+    found = gathering.judged(found, gathering.kept_chart(plan_directory))
     gathering.keep(out, found, plan_directory, title=title or "matrix")
     output.emit("\n".join(gate.lines(found, {})[:-1]))
 

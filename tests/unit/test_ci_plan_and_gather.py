@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from runner import matrix, results, rundir
+from runner import candidates, matrix, results, rundir
 from runner.ci import asking, gate, gather, jobs
 from runner.ci.api import JobState
 from runner.ci.gather import Asker
 from runner.ci.jobs import Asked, Side
 from runner.conditions import EVERYTHING
 from runner.errors import NothingSelected, UsageError
-from runner.model import Evidence, State, Verdict
+from runner.model import Candidate, CandidateKind, Evidence, State, Verdict
 from runner.options import RunOptions
 from runner.signoff import facts
 from tests.unit.synthetic import cell
@@ -430,6 +430,22 @@ def test_a_refusal_where_another_job_saw_the_release_before_pass_is_red(small) -
         assert found.rows[Side.HOSTED][1].verdict is verdict
         assert gate.code(found, {}) == code
     assert gather.judged(found, replace(chart, expect=())).rows[Side.HOSTED][1].verdict is Verdict.UNEXPECTED
+
+
+def test_a_candidate_is_refused_as_rightly_as_the_release_that_it_is_over(world, small, tmp_path: Path) -> None:
+    """The matrix of a plan is read back with the candidates of the plan."""
+    text = Path("matrix.yaml").read_text()
+    expected = 'expect:\n  - {where: {vllm: "0.32.0"}, refusal: not here today, because: so it is}\n'
+    Path("matrix.yaml").write_text(text.replace("tiers:\n", f"{expected}tiers:\n"))
+    fix = Candidate(name="fix", kind=CandidateKind.WHEEL, path="fix.whl", over="0.32.0", digest="0" * 16)
+    chart = candidates.join(matrix.load(Path("matrix.yaml")), [fix])
+    gather.keep_plan(tmp_path / "plan", world[0], Path("matrix.yaml"), chart)
+    kept = gather.kept_chart(tmp_path / "plan")
+    assert kept.before == {"fix": "0.32.0"}
+    refused = replace(cell(State.REFUSED, reason="not here today"), verdict=Verdict.REFUSED)
+    of_fix = replace(refused, axes={**refused.axes, "vllm": "fix"})
+    found = gather.judged(gather.Gathered(came=(), rows={Side.HOSTED: (of_fix,)}), kept)
+    assert [row.verdict for row in found.rows[Side.HOSTED]] == [Verdict.REFUSED]
 
 
 def test_the_gate_is_red_for_a_refusal_that_nobody_expects(world) -> None:
