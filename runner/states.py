@@ -387,7 +387,7 @@ MEANINGS: Mapping[Verdict, Meaning] = {
             ),
             (
                 "a job that no machine took in time",
-                "unit/test_ci_plan_and_gather.py::test_a_job_that_no_machine_took_is_missing_evidence_and_no_trouble",
+                "unit/test_ci_plan_and_gather.py::test_a_job_that_no_machine_took_is_missing_evidence",
             ),
         ),
         never=(

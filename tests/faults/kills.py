@@ -49,8 +49,6 @@ environments:
 """
 CELLS = 200
 IMAGE = "attnmatrix-test:latest"
-AHEAD = 3
-"""By how many kills runners may be ahead of what they start."""
 Table = list[tuple[str, str]]
 Kill = Callable[[], object]
 
@@ -58,6 +56,8 @@ Kill = Callable[[], object]
 class Place(Protocol):
     """Where runs are disturbed: what of a runner's can be killed there, and what must not be left behind."""
 
+    kinds: tuple[str, ...]
+    """What is killed there beside runners."""
     env: Mapping[str, str]
     """Tells `tests.faults.played` where cells run."""
     pause_s: float
@@ -70,6 +70,8 @@ class Place(Protocol):
 
 class Local:
     """Workers as processes of this machine."""
+
+    kinds = ("worker",)
 
     def __init__(self) -> None:
         self.env: Mapping[str, str] = {}
@@ -85,6 +87,8 @@ class Local:
 class InDocker:
     """Workers in containers of an image."""
 
+    kinds = ("container",)
+
     def __init__(self, image: str) -> None:
         self.env, self.pause_s = {"ATTNMATRIX_PLAYED": image}, 3.0
         self._client, self._image = docker.from_env(), image
@@ -99,6 +103,8 @@ class InDocker:
 
 class OverRay:
     """Workers on the nodes of a cluster, each of which may die; another one joins then."""
+
+    kinds = ("node", "worker")
 
     def __init__(self, nodes: Any, home: Path) -> None:
         self.env, self.pause_s = {"ATTNMATRIX_PLAYED_RAY": nodes.address}, 12.0
@@ -173,13 +179,11 @@ class Killer:
         return ["--out", name]
 
     def kill(self, runner: "subprocess.Popen[bytes]") -> None:
-        """The runner, or something of its place: what was killed least so far."""
+        """The runner, or something of its place: what was killed least so far, once it is there."""
         targets: dict[str, Kill] = {"runner": runner.kill, **self.place.targets(runner.pid)}
-        if runner.poll() is not None:
+        what = min(("runner", *self.place.kinds), key=lambda kind: self.kills[kind])
+        if runner.poll() is not None or what not in targets:
             return
-        if len(targets) == 1 and 2 * self.kills["runner"] - sum(self.kills.values()) >= AHEAD:
-            return  # a busy machine starts workers slowly: wait for one, or runners alone would be killed
-        what = min(sorted(targets), key=lambda kind: self.kills[kind])
         try:
             targets[what]()
         except (ProcessLookupError, docker.errors.APIError):

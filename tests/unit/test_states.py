@@ -52,4 +52,5 @@ def test_each_sentence_has_a_test_that_is_there() -> None:
     listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert listed.returncode == 0, listed.stdout[-2000:] + listed.stderr[-2000:]
     there = {line.split("[")[0] for line in listed.stdout.splitlines()}
-    assert not named - there
+    gone = sorted(named - there)
+    assert not gone
