@@ -87,13 +87,16 @@ class GitHub:
     """What the API was asked to start: it begins after the answer, when a story says `go_on`."""
     lists_only_what_ran_again: bool = False
     """Whether the jobs of a later attempt are only those that ran in it: GitHub's documentation leaves it open."""
+    dies: frozenset[str] = frozenset()
+    """Of each new run, jobs whose machine is lost: what a story does not look at need not run."""
     minute_s: float = 60.0
     """Seconds that a minute of `timeout-minutes` takes: a story may be in a hurry."""
 
     def trigger(self, workflow: str, event: Event, cancel_when: Callable[["Job"], bool] | None = None) -> "Run":
         """Run a workflow of the commit that the event is of, to its end."""
         number = len(self.runs) + 1
-        run = Run(self, number, workflow, event, self.folder / f"run{number}", cancel_when=cancel_when)
+        place = self.folder / f"run{number}"
+        run = Run(self, number, workflow, event, place, cancel_when=cancel_when, dies=self.dies)
         self.runs[number] = run
         if self._may_start(run):
             run.execute()

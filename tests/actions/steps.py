@@ -248,7 +248,7 @@ class Steps:
             )  # fmt: skip
             run = self.job.run
             while started.poll() is None:
-                time.sleep(0.05)
+                time.sleep(0.01)
                 if run.cancel_when and not run.cancelled and run.cancel_when(self.job):
                     run.cancelled = self.job.cancelled = True
                     cancel(started)

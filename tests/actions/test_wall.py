@@ -40,6 +40,8 @@ STEAL = f"""\
       - if: always()
         uses: {EVIL[0]}/composite@{EVIL[1]}
 """
+BESIDE = frozenset({"gpu / hosted (hosted)", "gpu / wait", "gpu / gate", "status", "report"})
+"""Jobs of matrix-gpu.yml that say nothing of who reaches a machine."""
 HOSTILE = "$(touch PWNED) `touch PWNED` '; touch PWNED; \" ${{ github.token }} ::set-env name=X::y\n::error::pwned"
 Tree = Callable[..., Path]
 
@@ -148,8 +150,8 @@ def test_a_command_runs_the_commit_that_it_names(tree: Tree, build: Build) -> No
     asked = github.trigger("matrix-comment.yml", comment(f"/gpu run {HEAD}\r\n\nlooks good"))
     assert told(asked) == {"comment": "success"}, asked.job("comment").log
     assert github.comments == [(7, f"Started for {HEAD}: https://github.com/{OWN}/actions/runs/2.")]
-    # ended before hosted cells: only the machine is looked at here
-    run = github.go_on(cancel_when=lambda job: job.name == "gpu / hosted (hosted)")
+    github.dies = frozenset({"gpu / hosted (hosted)"})  # only the machine is looked at here
+    run = github.go_on()
     assert (run.number, run.workflow) == (2, "matrix-gpu.yml")
     assert told(run)["commit"] == "success", run.job("commit").log
     device = run.job("device / device (sm90)")
@@ -227,7 +229,8 @@ def test_what_failed_runs_again_and_what_runs_is_stopped(tree: Tree, build: Buil
     github.machines[1].online = False
     github.secrets.clear()
     github.trigger("matrix-comment.yml", comment(f"/gpu run {HEAD}"))
-    run = github.go_on(cancel_when=lambda job: job.name == "gpu / hosted (hosted)")
+    github.dies = BESIDE
+    run = github.go_on()
     run.waiting = {"device / device (sm90)"}  # queued, and so in progress
     again = github.trigger("matrix-comment.yml", comment("/gpu rerun"))
     assert told(again) == {"comment": "failure"}
@@ -255,11 +258,8 @@ def test_a_machine_for_releases_takes_no_commit_of_a_pull_request(tree: Tree, bu
     github = build(main, gpu_machine("sm90"))
     github.trees[OWN, HEAD] = main
     github.heads[7] = HEAD
-    run = github.trigger(
-        "matrix-gpu.yml",
-        dispatched("main", {"pull": "7", "sha": HEAD}),
-        cancel_when=lambda job: job.name == "gpu / hosted (hosted)",
-    )
+    github.dies = BESIDE
+    run = github.trigger("matrix-gpu.yml", dispatched("main", {"pull": "7", "sha": HEAD}))
     nothing_ran(github, run, "device / device (sm90)")
     assert "the workflow 'matrix-gpu.yml@refs/heads/main' is not taken" in run.job("device / device (sm90)").log
 
@@ -273,11 +273,8 @@ def test_a_pull_request_whose_own_code_plans_chooses_no_machine(tree: Tree, buil
     planning.write_text(text.replace('"arch": job.runs_on[-1]', '"arch": "gpu-release", "runs_on": ["gpu-release"]'))
     github = build(tree("main", PASSES), gpu_machine("sm90", label="gpu-pr"), gpu_machine("sm100"))
     github.trees[OWN, HEAD], github.heads[7] = theirs, HEAD
-    run = github.trigger(
-        "matrix-gpu.yml",
-        dispatched("main", {"pull": "7", "sha": HEAD}),
-        cancel_when=lambda job: job.name == "gpu / hosted (hosted)",
-    )
+    github.dies = BESIDE
+    run = github.trigger("matrix-gpu.yml", dispatched("main", {"pull": "7", "sha": HEAD}))
     assert run.job("device / device (sm90)").machine is None, "no machine has both labels"
     assert not any(job.machine and not job.machine.hosted for job in run.all_jobs)
 

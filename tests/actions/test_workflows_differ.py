@@ -50,7 +50,7 @@ def of_event(event: Any) -> Any:
 
 
 def inputs_of(event: Any) -> dict[str, Any]:
-    """What each input is where nobody gives it; GitHub's parser has no type for a number, and reads no default of it."""
+    """What each input is where nobody gives it. GitHub's parser reads no default of a number."""
     declared = (event or {}).get("inputs", {})
     optional = {name: {**one, "required": "false"} for name, one in declared.items() if one.get("type") != "number"}
     return {
@@ -235,8 +235,8 @@ def test_what_github_refuses_the_harness_refuses() -> None:
 
 
 WORDS = ["needs", "plan", "always()", "${{ github.sha }}", "${{ secrets.X }}", "${{ steps.a.outputs.b }}", "{}", "jobs"]
-PIECES = ["needs", "plan", "github", "inputs", "vars", "steps", "matrix", "secrets", "read", "always()", "'", "}}", "==",
-          "&&", "string", "true", "write", "fromJSON", "uses", "$/"]  # fmt: skip
+PIECES = ["needs", "plan", "github", "inputs", "vars", "steps", "matrix", "secrets", "read", "always()", "'", "}}",
+          "==", "&&", "string", "true", "write", "fromJSON", "uses", "$/"]  # fmt: skip
 OTHERS = ["", "runner", "env", "secrets", "job", "foo", "1", "x.y", "format"]
 
 
@@ -259,8 +259,8 @@ def changed(draw: random.Random, text: str) -> tuple[str, str]:
 
 
 def test_no_change_to_a_workflow_of_ours_is_taken_by_one_alone() -> None:
-    """Not among the changes: a number or nothing where a text is to stand, and a strategy without a matrix. GitHub takes
-    them, and our schema does not."""
+    """Not among the changes: a number or nothing where a text is to stand, and a strategy without a matrix. They are
+    taken by GitHub, and not by our schema."""
     draw = random.Random(20261201)
     texts: dict[str, tuple[str, str]] = {}
     while len(texts) < 120:
