@@ -19,6 +19,7 @@ PROJECT = Path(__file__).parents[2]
 OWN = "someone/attnmatrix"
 TIERS = ("pr", "nightly", "release")
 PASSES = ("flash_attn", "sm90,sm100", "hybrid=on", "spec_k=0", "chunk=64", "load=solo")
+ONE_PASSES = ("flash_attn", "sm100", "hybrid=on", "spec_k=0", "chunk=64", "load=solo")
 OVERFLOWS = ("flashinfer", "sm90", "hybrid=on", "spec_k=3", "chunk=64", "load=solo")
 EXCLUDED = ("flashinfer", "arch=cpu", "hybrid=on", "spec_k=0", "chunk=64", "load=solo")
 """Cells that a rule takes out: a run of them needs no vLLM."""
