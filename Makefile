@@ -6,7 +6,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?= --tier quick
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test lint clean
 

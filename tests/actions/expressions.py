@@ -4,10 +4,11 @@ Source: docs.github.com, "Evaluate expressions in workflows and actions". `test_
 with the evaluator that GitHub publishes. Numbers are floats, as they are there; an object is a dict, an array a list.
 """
 
+import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 TOKEN = re.compile(
@@ -336,7 +337,12 @@ class Parser:
                 self.need(",")
         if name.lower() not in self.functions:
             raise Unknown(f"the function {name!r} in {self.text!r}")
-        return self.functions[name.lower()](*arguments) if self.live else None
+        function = self.functions[name.lower()]
+        try:
+            inspect.signature(function).bind(*arguments)
+        except TypeError as error:
+            raise Unknown(f"the function {name!r} in {self.text!r}: {error}") from error
+        return function(*arguments) if self.live else None
 
 
 def _contains(where: Any, what: Any) -> bool:
@@ -415,6 +421,25 @@ def evaluate(text: str, contexts: Mapping[str, Any], functions: Functions) -> An
     return Parser(text, contexts, {**FUNCTIONS, **functions}).parse()
 
 
+def check(text: str, names: Iterable[str], functions: Functions) -> None:
+    """Unknown where GitHub refuses the expression for how it is written; nothing has a value yet."""
+    parser = Parser(text, dict.fromkeys(names), {**FUNCTIONS, **functions})
+    parser.skipping(True, parser.parse)
+
+
+def parts(text: str) -> list[str]:
+    """Words and expressions in turn, words first and last. A text in quotes in an expression may hold `}}`."""
+    found, rest = [], text
+    while "${{" in rest:
+        words, _, rest = rest.partition("${{")
+        match = re.match(r"((?:'(?:[^']|'')*'|(?!\}\}|').)*)\}\}", rest, re.DOTALL)
+        if not match:
+            raise Unknown(f"an expression has no end in {text!r}")
+        found += [words, match[1]]
+        rest = rest[match.end() :]
+    return [*found, rest]
+
+
 def fill(value: Any, contexts: Mapping[str, Any], functions: Functions) -> Any:
     """A value of a workflow with its `${{ }}` evaluated; one that is nothing else keeps its type."""
     if isinstance(value, Mapping):
@@ -423,19 +448,24 @@ def fill(value: Any, contexts: Mapping[str, Any], functions: Functions) -> Any:
         return [fill(one, contexts, functions) for one in value]
     if not isinstance(value, str):
         return value
-    parts = re.split(r"\$\{\{(.*?)\}\}", value, flags=re.DOTALL)
-    if len(parts) == 3 and not parts[0].strip() and not parts[2].strip():
-        return evaluate(parts[1], contexts, functions)
+    found = parts(value)
+    if len(found) == 3 and not found[0].strip() and not found[2].strip():
+        return evaluate(found[1], contexts, functions)
     return "".join(
-        text_of(evaluate(part, contexts, functions)) if number % 2 else part for number, part in enumerate(parts)
+        text_of(evaluate(part, contexts, functions)) if number % 2 else part for number, part in enumerate(found)
     )
 
 
-def holds(condition: Any, contexts: Mapping[str, Any], functions: Functions) -> bool:
-    """An `if:`; without a status function in it, only after success."""
-    text = str(condition if condition is not None else "success()")
-    inner = re.fullmatch(r"\s*\$\{\{(.*)\}\}\s*", text, re.DOTALL)
-    text = inner[1] if inner else text
-    if not has_status(text) and not functions["success"]():
-        return False
-    return truth(evaluate(text, contexts, functions))
+def condition(value: Any) -> str:
+    """The expression of an `if:`, which stands in `${{ }}` or not; without a status function in it, after success."""
+    text = ("" if value is None else str(value)).strip()
+    inner = re.fullmatch(r"\$\{\{(.*)\}\}", text, re.DOTALL)
+    text = inner[1].strip() if inner else text
+    if not text:
+        return "success()"
+    return text if has_status(text) else f"success() && ({text})"
+
+
+def holds(value: Any, contexts: Mapping[str, Any], functions: Functions) -> bool:
+    """An `if:`."""
+    return truth(evaluate(condition(value), contexts, functions))

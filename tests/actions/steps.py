@@ -16,6 +16,7 @@ import yaml
 
 from tests.actions import job_worker, played
 from tests.actions.expressions import Functions, Unknown, fill, holds, text_of
+from tests.actions.github_own import NODE
 from tests.actions.played import ActionFailed
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Steps:
 
     def javascript(self, script: Path) -> bool:
         """A script of an action, by Node; whatever it is, it runs as the machine's user."""
-        code, output = self.process(["node", str(script)], {**self.variables(), "PATH": os.environ["PATH"]})
+        code, output = self.process([str(NODE), str(script)], {**self.variables(), "PATH": os.environ["PATH"]})
         self.job.log += f"$ node {script.name}\n{output}"
         self.failed = self.failed or code != 0
         return code == 0
@@ -247,7 +248,7 @@ class Steps:
             )  # fmt: skip
             run = self.job.run
             while started.poll() is None:
-                time.sleep(0.05)
+                time.sleep(0.01)
                 if run.cancel_when and not run.cancelled and run.cancel_when(self.job):
                     run.cancelled = self.job.cancelled = True
                     cancel(started)

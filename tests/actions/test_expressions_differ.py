@@ -1,7 +1,6 @@
 """Our evaluator against GitHub's own, on expressions that nobody chose: no difference in value, kind or refusal."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,19 +93,11 @@ def ours(text: str) -> Any:
         return ["error"]
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if reason := github_own.why_not():
-        assert not github_own.REQUIRED, reason
-        pytest.skip(reason)
-    return github_own.installed(tmp_path_factory.mktemp("node"))
-
-
 @pytest.mark.timeout(400)
-def test_no_expression_means_something_else_to_github(packages: Path) -> None:
+def test_no_expression_means_something_else_to_github() -> None:
     draw = random.Random(20261201)
     texts = list(dict.fromkeys(drawn(draw, 3) for _ in range(COUNT)))
-    answers = github_own.run(packages, "evaluate.mjs", [[text, CONTEXTS] for text in texts])
+    answers = github_own.run(github_own.packages(), "evaluate.mjs", [[text, CONTEXTS] for text in texts])
     theirs = [github_own.as_ours(answer) for answer in answers]
     differing = [
         (text, mine, other) for text, other in zip(texts, theirs, strict=True) if (mine := ours(text)) != other

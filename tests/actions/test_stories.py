@@ -7,7 +7,7 @@ import pytest
 from runner import results
 from runner.engines.local import marked
 from runner.environments import venv
-from tests.actions.conftest import EXCLUDED, OVERFLOWS, OWN, PASSES, PROJECT, SECRETS, Build, gpu_machine
+from tests.actions.conftest import EXCLUDED, ONE_PASSES, OVERFLOWS, OWN, PASSES, PROJECT, SECRETS, Build, gpu_machine
 from tests.actions.events import MAIN, MERGED, pull_request
 from tests.actions.harness import Event, Job, Run
 
@@ -66,7 +66,7 @@ def test_a_pull_request_that_overruns_a_buffer_is_red(tree, build: Build) -> Non
 
 
 def test_a_cancelled_job_ends_its_cells_and_runs_again_alone(tree, build: Build) -> None:
-    github = build(tree("main", PASSES))
+    github = build(tree("main", ONE_PASSES))
     github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
 
     def a_worker_has_started(job: Job) -> bool:
@@ -120,7 +120,7 @@ def test_a_machine_that_is_offline_is_missing_evidence_and_no_hang(tree, build: 
 
 def test_a_job_that_no_machine_takes_is_not_waited_for(tree, build: Build) -> None:
     """Nobody may ask which machines are online: the job is queued, and the gate answers without it."""
-    github = build(tree("main", PASSES), gpu_machine("sm100", online=False), secrets={})
+    github = build(tree("main", ONE_PASSES), gpu_machine("sm100", online=False), secrets={})
     run = github.trigger("matrix-nightly.yml", Event("schedule", MAIN, "refs/heads/main"))
     assert run.job("device / device (sm100)").status == "queued"
     assert "sm100: no machine took it within" in run.job("nightly / wait").log
@@ -144,7 +144,7 @@ def test_a_plan_that_cannot_be_made_makes_the_gate_red(tree, build: Build) -> No
 
 def test_a_release_is_signed_off_and_attested(tree, build: Build) -> None:
     """What the policy asks for is not there, so that it is NO-GO: decided, kept and attested all the same."""
-    github = build(tree("main", PASSES))
+    github = build(tree("main", ONE_PASSES))
     inputs = {"vllm": "0.32.0", "policy": "metadata"}
     run = github.trigger("release-signoff.yml", Event("workflow_dispatch", MAIN, "refs/heads/main", inputs=inputs))
     assert told(run)[RELEASE] == "success", run.job(RELEASE).log

@@ -1,6 +1,7 @@
 """Random tables of results and random known issues, for the commands that make one fit the other."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from random import Random
 
@@ -44,7 +45,9 @@ def text_of(known: list[KnownIssue]) -> str:
     return f"{HEAD}known:\n{entries}{TAIL}" if known else HEAD + TAIL
 
 
+@cache
 def read(text: str) -> Matrix:
+    """Read once: a Matrix never changes, and reading it is most of what these tests would do."""
     return matrix.read(text, "matrix.yaml")
 
 

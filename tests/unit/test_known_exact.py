@@ -4,8 +4,9 @@ A cell that the run did not see, or in which the trouble still is, keeps all tha
 nothing is left.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from random import Random
 
@@ -21,7 +22,8 @@ from tests.unit.test_known_changes import TODAY
 TABLES = range(1000, 1200)
 
 
-def made(seed: int) -> tuple[str, Matrix, list[CellResult]]:
+@cache
+def made(seed: int) -> tuple[str, Matrix, tuple[CellResult, ...]]:
     """Known issues, and what a run of a part of the matrix says: of some values, and of those not of every cell."""
     random = Random(seed)
     text = tables.text_of(tables.issues(random, tables.read(tables.text_of([]))))
@@ -35,7 +37,7 @@ def made(seed: int) -> tuple[str, Matrix, list[CellResult]]:
     if random.random() < 0.4:
         roomy = {"bounds": {tables.BUFFERS[0]: [17, 17]}}
         rows = [replace(row, resolved=roomy) if random.random() < 0.3 else row for row in rows]
-    return text, chart, rows
+    return text, chart, tuple(rows)
 
 
 def cells(chart: Matrix) -> Iterator[dict]:
@@ -75,7 +77,7 @@ def carried_out(text: str, change: Change) -> Matrix:
     return tables.read(writing.rewritten(text, change, tables.read(text)))
 
 
-def by_cell(rows: list[CellResult]) -> dict[tuple, CellResult]:
+def by_cell(rows: Iterable[CellResult]) -> dict[tuple, CellResult]:
     return {tuple(row.axes.items()): row for row in rows}
 
 

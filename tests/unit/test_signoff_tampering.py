@@ -6,9 +6,9 @@ What is not found then is a field that `runner/signoff/attested.py` names, and d
 import copy
 import hashlib
 import json
+import pickle
 import random
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from runner import matrix, outcome, plan, results
+from runner import matrix, outcome, plan, results, yaml_source
 from runner.errors import RunnerError
 from runner.model import CellResult, Evidence, State, Verdict
 from runner.signoff import attested, bundle, inputs
@@ -48,6 +48,21 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run(folder, "candidate", "vllm=fix", "sm80", candidates_=[FIX]),
     )
     return sign(folder, *runs, waivers=WAIVERS, since=run(folder, "before", "vllm=0.31.0"), vllm="0.32.0")[0]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _read_once() -> Iterator[None]:
+    """A YAML text is parsed once: it says the same each time, and most tampering leaves all of them as they are."""
+    parse, kept = yaml_source.parse, dict[tuple[str, ...], bytes]()
+
+    def once(*text: str) -> yaml_source.Source:
+        if text not in kept:
+            kept[text] = pickle.dumps(parse(*text))
+        return pickle.loads(kept[text])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml_source, "parse", once)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +225,18 @@ def named(file: str, field: str) -> bool:
     return any(matches(f"{Path(file).name} {field}", one) for one in FIELDS)
 
 
+def restored(whole: Path, folder: Path) -> None:
+    """The bundle again where another tampering was, and nothing else; only what differs is written."""
+    before = {path.relative_to(whole): path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for name in there.keys() - before:
+        (folder / name).unlink()
+    for name, data in before.items():
+        if there.get(name) != data:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+
+
 def attempt(
     whole: Path, folder: Path, luck: random.Random, *, roll_up: bool, only: str = ""
 ) -> tuple[str, str, bool] | None:
@@ -224,8 +251,7 @@ def attempt(
     )
     if after == before:
         return None
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(whole, folder)
+    restored(whole, folder)
     (folder / file).write_text(after)
     if roll_up:
         rolled_up(folder)
