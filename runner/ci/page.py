@@ -21,7 +21,7 @@ def render(found: Gathered, needed: Mapping[str, Need], *, title: str = "") -> s
     told = gate.troubles(found, needed)
     head = [
         f"# Attention matrix{': ' + code(title) if title else ''}\n\n**{summary.exit_line(exit_code)}**\n",
-        "".join(f"- {code(line, 500)}\n" for line in told[:TROUBLES]),
+        "".join(f"- {code(line, 500)}\n" for line in (*gate.unjudged(found), *told[:TROUBLES])),
         f"… and {len(told) - TROUBLES} more.\n" if len(told) > TROUBLES else "",
         _table(found.came) if found.came else "",
     ]

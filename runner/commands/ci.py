@@ -69,9 +69,13 @@ def plan(
         str, typer.Option("--pool", envvar="POOL", metavar="LABEL", help="Of GPU machines: gpu-release or gpu-pr.")
     ] = "gpu-release",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the plan is kept.")] = Path("plan"),
+    unless_docs: Annotated[
+        bool,
+        typer.Option("--unless-docs", envvar="UNLESS_DOCS", help="No job where a merge changes docs alone."),
+    ] = False,
 ) -> None:
     """Write which jobs there are, and which cells each has; tell the workflow, in GITHUB_OUTPUT."""
-    from runner.ci import asking, gather, jobs
+    from runner.ci import asking, changed, gather, jobs
 
     question = asking.asked(
         chart_of=lambda candidates: chart(matrix_file, candidates),
@@ -83,10 +87,13 @@ def plan(
         machines=asking.machines(machines),
         pool=pool,
     )
-    made = jobs.make(question.chart, asking.with_machines(question.asked, output.note))
-    gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart)
+    nothing = changed.only_docs(Path.cwd()) if unless_docs else ""
+    made = () if nothing else jobs.make(question.chart, asking.with_machines(question.asked, output.note))
+    gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart, nothing=nothing)
     for name, value in asking.outputs(tuple(job for job, _ in made)).items():
         step.append("GITHUB_OUTPUT", f"{name}={value}\n")
+    if nothing:
+        output.emit(f"no jobs: {nothing}")
     for job, cells in made:
         where = f"skipped: {job.offline}" if job.offline else " ".join(job.runs_on)
         where += f", busy now: {job.busy}" if job.busy else ""

@@ -4,6 +4,7 @@ There is no GPU here: a machine "with" one shows none, so its cells are skipped 
 from those of a machine that never took the job.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from runner.model import Evidence
 from tests.actions.conftest import EXCLUDED, OWN, Build, gpu_machine
 from tests.actions.events import MAIN, MERGED, dispatched, pull_request
 from tests.actions.harness import Event, Machine, Run
+from tests.commits import commit, git
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
 
@@ -37,14 +39,34 @@ def machine(**about: bool) -> Machine:
     return made
 
 
-def test_a_merge_queue_gets_the_required_check(tree, build: Build) -> None:
-    """The queue makes a branch of its own, and waits for the check of that name."""
+def test_a_merge_queue_gets_the_required_check_and_so_does_a_pull_request_of_docs_alone(tree, build: Build) -> None:
+    """The queue makes a branch of its own, and waits for the check of that name; it runs all there is."""
     github = build(tree("main", EXCLUDED))
-    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
+    github.trees[OWN, MERGED] = merge_of_docs(github.trees[OWN, MAIN])
     queue = Event("merge_group", MERGED, "refs/heads/gh-readonly-queue/main/pr-7-abc", {"action": "checks_requested"})
     run = github.trigger("matrix-pr.yml", queue)
-    assert told(run)[GATE] == "success", run.job(GATE).log
-    assert run.concurrency != github.trigger("matrix-pr.yml", pull_request()).concurrency
+    assert (told(run)[HOSTED], told(run)[GATE]) == ("success", "success"), run.job(GATE).log
+    free = github.trigger("matrix-pr.yml", pull_request())
+    assert run.concurrency != free.concurrency
+    assert told(free) == {
+        "plan / plan": "success", "matrix / hosted": "skipped", "matrix / wait": "skipped", GATE: "success",
+    }, free.job("plan / plan").log  # fmt: skip
+    assert "no cell was judged: only documentation changed" in free.job(GATE).summary
+
+
+def merge_of_docs(main: Path) -> Path:
+    """A test merge commit of a pull request that corrects one page."""
+    place = main.with_name("docs_alone")
+    shutil.copytree(main, place, symlinks=True)
+    git(place, "init", "--quiet", "--initial-branch", "main")
+    commit(place)
+    git(place, "checkout", "--quiet", "-b", "topic")
+    with (place / "docs/cases.md").open("a") as page:
+        page.write("\nA typo less.\n")
+    commit(place)
+    git(place, "checkout", "--quiet", "main")
+    git(place, "merge", "--quiet", "--no-ff", "--no-edit", "topic")
+    return place
 
 
 def test_a_plan_that_fails_leaves_a_gate_that_is_red(tree, build: Build) -> None:
