@@ -14,8 +14,9 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from runner import candidates, expectations, matrix, outcome, results, rundir
 from runner import plan as planning
@@ -32,6 +33,8 @@ from runner.reports.text import count
 JOBS_FILE, MATRIX, PLAN, NOTHING = "jobs.json", "matrix.yaml", "plan.json", "nothing.txt"
 
 Read = Callable[[Path], Sequence[CellResult]]
+Number = Annotated[int, Field(ge=0, le=1_000_000_000)]
+"""Of cells, or an attempt, where it is read back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +42,12 @@ class Came:
     """What came back of one job."""
 
     job: Job
-    planned: int
-    attempt: int = 0
+    planned: Number
+    attempt: Number = 0
     """Of the workflow run, whose directory counts; 0 where none came back."""
-    arrived: int = 0
+    arrived: Number = 0
     """Cells with a result that it may have."""
-    skipped: int = 0
+    skipped: Number = 0
     """Cells without evidence, because no machine was there that could give it."""
     because: str = ""
     """Why those are skipped."""

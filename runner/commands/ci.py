@@ -8,7 +8,7 @@ import typer
 
 from runner import output
 from runner.ci import step
-from runner.commands import ci_machines, ci_pulls, ci_results
+from runner.commands import ci_after, ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
 from runner.matrix import Matrix
 from runner.options import EngineName, default_matrix
@@ -37,6 +37,7 @@ def add_to(app: typer.Typer) -> None:
     ci_results.add_to(ci)
     ci_machines.add_to(ci)
     ci_pulls.add_to(ci)
+    ci_after.add_to(ci)
     app.add_typer(ci, name="ci")
 
 
@@ -147,7 +148,11 @@ def wait(
     github = api.Api.here("GITHUB_TOKEN")
     run_id, attempt = step.number("GITHUB_RUN_ID"), step.number("GITHUB_RUN_ATTEMPT")
     waited = waiting.wait(
-        asking.names(names), lambda: github.jobs(run_id, attempt), patience_s=minutes * 60, tell=output.note
+        asking.names(names),
+        lambda: github.jobs(run_id, attempt),
+        patience_s=minutes * 60,
+        tell=output.note,
+        before=lambda: github.last_states(run_id, attempt - 1, asking.names(names)),
     )
     for name in waited.untaken:
         output.emit(f"{name}: no machine took it within {minutes:g} minutes: is one registered, online and not busy?")

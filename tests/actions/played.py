@@ -127,7 +127,7 @@ def _download(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
 
 def _artifacts_of(number: str, inputs: Mapping[str, str], job: "Job") -> Mapping[str, Path]:
     """Of another run, which takes a token that may read runs."""
-    if not inputs.get("github-token") or job.permissions.get("actions") != "read":
+    if not inputs.get("github-token") or job.permissions.get("actions") not in {"read", "write"}:
         raise ActionFailed("download-artifact: Resource not accessible by integration")
     if not number.isdecimal():
         raise ActionFailed(f"download-artifact: the run-id {number!r} is no number")

@@ -274,6 +274,19 @@ def test_a_job_that_is_not_listed_yet_counts_as_queued() -> None:
     assert found == waiting.Waited()
 
 
+def test_what_ended_well_before_and_does_not_run_again_is_not_waited_for() -> None:
+    """Of sm90 and sm100 only the second was red; the list of the new attempt may have that one alone."""
+    again = [state("sm100", "completed", "success")]
+    for first, untaken in (("success", ()), ("failure", ("sm90",))):
+        clock = Clock()
+        found = waiting.wait(
+            ("sm90", "sm100"), lambda: again, patience_s=1800, tell=lambda _: None, clock=clock, sleep=clock.sleep,
+            before=lambda first=first: {"sm90": state("sm90", "completed", first)},
+        )  # fmt: skip
+        assert (found.untaken, found.red) == (untaken, ())
+        assert clock.now == 60 if not untaken else clock.now >= 1800
+
+
 @pytest.mark.parametrize("conclusion", ["failure", "cancelled", "timed_out", None])
 def test_a_job_that_ended_otherwise_than_well_is_red(conclusion: str | None) -> None:
     found, took, _ = waited(lambda _: [state("sm90", "completed", conclusion)], names=("sm90",))
