@@ -1,6 +1,7 @@
 """`runner ci ...`: what the workflows under .github/ do. Options can be given as variables: no text enters a script."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -119,7 +120,7 @@ def run(
     verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
 ) -> None:
     """Run the cells of a job of the plan, or what the options select; nothing they print is a command to GitHub."""
-    from runner.ci import annotations, asking, jobs
+    from runner.ci import annotations, asking, fitness, jobs
 
     if job:
         options = asking.options_of(jobs.from_json(job))
@@ -130,6 +131,7 @@ def run(
     output.command(begin)
     try:
         code = asking.run(options, matrix_file, out, limit, verbose)
+        fitness.leave_word(code, os.environ)
     finally:
         output.command(end)
     raise typer.Exit(code)
