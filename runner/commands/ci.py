@@ -11,6 +11,7 @@ from runner import output
 from runner.ci import step
 from runner.commands import ci_after, ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
+from runner.errors import MachineError
 from runner.matrix import Matrix
 from runner.options import EngineName, default_matrix
 
@@ -132,6 +133,9 @@ def run(
     try:
         code = asking.run(options, matrix_file, out, limit, verbose)
         fitness.leave_word(code, os.environ)
+    except MachineError:
+        fitness.leave_word(fitness.TROUBLE, os.environ)
+        raise
     finally:
         output.command(end)
     raise typer.Exit(code)

@@ -11,6 +11,7 @@ from runner.cli import main
 from runner.devices import Device, Discovery
 from runner.environments import daemon
 from runner.environments.daemon import Daemon
+from runner.errors import MachineError
 
 GPUS = tuple(
     Device(index=n, uuid=f"GPU-{n}", name="NVIDIA H200", arch="sm90", memory_mib=143771, driver="580.95.05")
@@ -66,5 +67,13 @@ def test_a_job_that_ended_by_the_machines_trouble_leaves_word_for_the_next(
     monkeypatch.setattr(asking, "run", lambda *_: code)
     assert main(["ci", "run", "--filter", "sm90"]) == code
     assert (work / fitness.WORD).exists() is left
+    (work / fitness.WORD).unlink(missing_ok=True)
+
+    def breaks(*_: object) -> int:
+        raise MachineError("no daemon")
+
+    monkeypatch.setattr(asking, "run", breaks)
+    assert main(["ci", "run", "--filter", "sm90"]) == 3
+    assert (work / fitness.WORD).exists() is (environment == "self-hosted")
     script = (Path(__file__).parents[2] / "containers/jit-runner.sh").read_text()
     assert f"_work/{fitness.WORD}" in script
