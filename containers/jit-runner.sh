@@ -7,6 +7,7 @@ missing="is not set: see docs/self-hosted.md, /etc/attnmatrix/machine"
 fresh=${RUNNER_SOURCE:-/opt/actions-runner} # as GitHub's archive has it, owned by root
 place=${RUNNER_PLACE:-/srv/actions}
 hook=${HOOK:-/opt/attnmatrix/admit.sh}
+python=${PYTHON:-/opt/attnmatrix/bin/python}
 token=$(<"${TOKEN_FILE:-/etc/attnmatrix/token}")
 
 [[ "$SCOPE" =~ ^(repos/[A-Za-z0-9_.-]+|orgs)/[A-Za-z0-9_.-]+$ ]] || {
@@ -24,6 +25,22 @@ token=$(<"${TOKEN_FILE:-/etc/attnmatrix/token}")
 [[ -x "$hook" ]] || {
     echo "$hook is no script that can be run: without it this machine takes any job" >&2
     exit 2
+}
+
+[[ -x "$python" ]] || {
+    echo "$python is not there: install the project, see docs/self-hosted.md" >&2
+    exit 2
+}
+
+# A machine that is not well asks for no job, so that another one takes it. A driver that hangs is killed, if it can be.
+[[ ! -e "$place/_work/unwell" ]] || {
+    echo "the last job here ended by this machine's trouble: others come first for ${REST_S:-600} seconds" >&2
+    sleep "${REST_S:-600}"
+}
+timeout --kill-after=10 120 "$python" -I -m runner ci fit --arch "$ARCH" || {
+    echo "this machine is not well and takes no job; it is looked at again in ${UNFIT_S:-300} seconds" >&2
+    sleep "${UNFIT_S:-300}"
+    exit 3
 }
 
 asked=$(python3 - "$(hostname)-$(date +%s)-$$" "${GROUP:-1}" self-hosted "$LABEL" "$ARCH" <<'PYTHON'
@@ -58,4 +75,5 @@ if ((EUID == 0)); then
 fi
 cd "$place"
 exec "${as[@]}" env -i "HOME=$place" PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
+    ${ATTNMATRIX_CUDA_PYTHON:+"ATTNMATRIX_CUDA_PYTHON=$ATTNMATRIX_CUDA_PYTHON"} \
     "ACTIONS_RUNNER_HOOK_JOB_STARTED=$hook" ./run.sh --jitconfig "$config"

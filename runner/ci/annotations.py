@@ -32,7 +32,8 @@ def annotations(found: Gathered, needed: Mapping[str, Need]) -> list[str]:
     product = [_of(*pair) for pair in worst if pair[0].verdict.fault is Fault.PRODUCT]
     others = [_of(*pair) for pair in worst if pair[0].verdict.fault is not Fault.PRODUCT]
     absent = [command("warning", "missing evidence", line) for line in gate.missing(found)]
-    return _cut([*product, *told, *others, *absent])
+    none = [command("notice", "no cell was judged", found.nothing)] if found.nothing else []
+    return _cut([*product, *told, *others, *absent, *none])
 
 
 def of_run(rows: Sequence[CellResult]) -> list[str]:

@@ -156,7 +156,11 @@ class Api:
 
     def open_issues(self) -> list[dict[str, Any]]:
         """The open issues of the repository, as GitHub has them."""
-        return list(self._all("issues", None))
+        return self.rows("issues")
+
+    def rows(self, path: str) -> list[dict[str, Any]]:
+        """A list at a path below the repository, all of its pages up to ten."""
+        return list(self._all(path, None))
 
     def write_issue(self, number: int | None, **fields: str) -> None:
         """Open one, or change the one with this number."""
@@ -167,7 +171,7 @@ class Api:
 
     def _all(self, path: str, key: str | None) -> Iterator[dict[str, Any]]:
         for page in range(1, 11):
-            answer = self._ask(f"{path}?per_page={PAGE}&page={page}")
+            answer = self._ask(f"{path}{'&' if '?' in path else '?'}per_page={PAGE}&page={page}")
             rows = answer if key is None else answer.get(key) if isinstance(answer, dict) else None
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise Unavailable(f"GitHub's answer about {path} has no list of {key or path}")

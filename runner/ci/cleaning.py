@@ -1,15 +1,20 @@
 """Leaves a machine that lives for months as it was found: nothing of dead runs runs on, and the disk has room."""
 
 import contextlib
+import heapq
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from docker import DockerClient
 
 from runner import rundir
 from runner.engines.docker import DockerEngine
 from runner.engines.local import LocalEngine
 from runner.environments import daemon, inventory, venv
+from runner.environments.inventory import Built
 from runner.environments.progress import size
 from runner.environments.recipe import shipped
 from runner.errors import MachineError, UsageError
@@ -57,41 +62,81 @@ def _touched(path: Path) -> float:
 
 
 def make_room(gigabytes: float, say: Say) -> None:
-    """Remove environments and images that nobody uses, one by one, until that much is free.
+    """Remove environments and images that nobody uses, until each of their disks has that much free.
 
-    MachineError where it cannot be had; UsageError, before anything is removed, where the disk is smaller than that.
+    Those that were used longest ago go first, one by one, and no more than needed. MachineError where it cannot be had;
+    UsageError, before anything is removed, where a disk is smaller than that.
     """
-    total = shutil.disk_usage(Path.cwd()).total
-    if gigabytes * 1e9 > total:
-        raise UsageError(f"--free {gigabytes:g}: the whole disk has {size(total)}: nothing was removed")
-
-    def enough() -> bool:
-        return _free() >= gigabytes * 1e9
-
-    for remove in (_environments, _images):
-        if not enough():
-            remove(enough, say)
-    if not enough():
+    if not gigabytes:
+        return
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(contextlib.closing(daemon.connect())) if daemon.examine().answers else None
+        disks = _disks(client, say)
+        for disk in disks:
+            if gigabytes * 1e9 > (total := shutil.disk_usage(disk.place).total):
+                raise UsageError(
+                    f"--free {gigabytes:g}: the disk of {disk.place} has {size(total)}: nothing was removed"
+                )
+        for disk in disks:
+            _make_room_on(disk, gigabytes, client, say)
+    if poor := [disk for disk in disks if _free(disk.place) < gigabytes * 1e9]:
         raise MachineError(
-            f"{size(_free())} are free, {gigabytes:g} GB are wanted, and nothing of ours is left to remove: make room "
-            "(`docker system df` and `du -xh --max-depth=2 /` tell where it went)"
+            f"{'; '.join(f'{disk.place}: {size(_free(disk.place))} are free' for disk in poor)}; {gigabytes:g} GB are "
+            "wanted, and nothing of ours is left to remove: make room (`docker system df` and "
+            "`du -xh --max-depth=2 /` tell where it went)"
         )
 
 
-def _environments(enough: Callable[[], bool], say: Say) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    """A file system that something of ours is on."""
+
+    place: Path
+    environments: bool = False
+    """Whether those of this folder, and its runs, are there."""
+    images: bool = False
+
+
+def _disks(client: DockerClient | None, say: Say) -> list[Disk]:
+    """That of this folder, and that of the daemon's data root where it is another one and can be measured."""
+    here = Disk(place=Path.cwd(), environments=True)
+    if client is None:
+        return [here]
+    place = daemon.data_root(client)
+    if place is None:
+        say("Docker's images are not where this machine could measure their disk: they stay (`runner env clean`)")
+        return [here]
+    if place.stat().st_dev == here.place.stat().st_dev:
+        return [replace(here, images=True)]
+    return [here, Disk(place=place, images=True)]
+
+
+def _make_room_on(disk: Disk, gigabytes: float, client: DockerClient | None, say: Say) -> None:
+    before = _free(disk.place)
+    if before >= gigabytes * 1e9:
+        return
+    if disk.images and client:
+        inventory.clean_stages(client)
+    environments = inventory.in_order(_environments(say)) if disk.environments else []
+    images = inventory.in_order(inventory.images(client)) if disk.images and client else []
+    remover = inventory.Remover(tell=say, client=client)
+    for one in heapq.merge(environments, images, key=lambda one: -one.idle_s):
+        if _free(disk.place) >= gigabytes * 1e9:
+            break
+        remover.remove(one)
+    say(f"{disk.place}: {size(before)} were free, and {size(_free(disk.place))} are now")
+
+
+def _environments(say: Say) -> list[Built]:
     """Those of this folder. What a link leads to is shared with others, who may need it next."""
-    if venv.ROOT.is_dir() and not venv.ROOT.resolve().is_relative_to(Path.cwd().resolve()):
+    if not venv.ROOT.is_dir():
+        return []
+    if not venv.ROOT.resolve().is_relative_to(Path.cwd().resolve()):
         say(f"{venv.ROOT}: kept, it leads to {venv.ROOT.resolve()}: clean there")
-    elif venv.ROOT.is_dir():
-        inventory.clean_local(tell=say, enough=enough)
+        return []
+    return inventory.local()
 
 
-def _images(enough: Callable[[], bool], say: Say) -> None:
-    if daemon.examine().answers:
-        with contextlib.closing(daemon.connect()) as client:
-            inventory.clean_images(client, tell=say, enough=enough)
-
-
-def _free() -> int:
-    """Bytes of the disk that environments and runs are on."""
-    return shutil.disk_usage(Path.cwd()).free
+def _free(place: Path) -> int:
+    """Bytes that the disk of this place has left."""
+    return shutil.disk_usage(place).free

@@ -45,7 +45,7 @@ def code(found: Gathered, needed: Mapping[str, Need]) -> int:
 
 def lines(found: Gathered, needed: Mapping[str, Need]) -> list[str]:
     """What the check says, most important first; the last line is the exit code's."""
-    told = troubles(found, needed)
+    told = [*troubles(found, needed), *unjudged(found)]
     told += [f"{came.job.name}: {came.arrived:,} of {came.planned:,} cells" for came in found.came]
     told += [f"{side}: {summary.totals_line(rows)}" for side, rows in found.rows.items()]
     return [one_line(line, 500) for line in (*told, summary.exit_line(code(found, needed)))]
@@ -54,6 +54,11 @@ def lines(found: Gathered, needed: Mapping[str, Need]) -> list[str]:
 def troubles(found: Gathered, needed: Mapping[str, Need]) -> list[str]:
     """What is wrong with the jobs, and which evidence is missing."""
     return [*broken(needed), *found.troubles, *missing(found)]
+
+
+def unjudged(found: Gathered) -> list[str]:
+    """Why no cell was judged, where a plan asks for none."""
+    return [f"no cell was judged: {found.nothing}"] if found.nothing else []
 
 
 def failed(needed: Mapping[str, Need]) -> bool:

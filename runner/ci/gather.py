@@ -5,6 +5,8 @@ runs/*/run.json, or runs/run.json         the run directories of jobs, as they w
                                           one that is alone into the path itself. The job and attempt are in run.json
 merged/<side>/results.json, junit.xml ... one run for each side, made here
 merged/jobs.json                          how each job came out
+
+A plan may have no job, where it says why in plan/nothing.txt.
 """
 
 import shlex
@@ -12,8 +14,9 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from runner import candidates, expectations, matrix, outcome, results, rundir
 from runner import plan as planning
@@ -27,9 +30,11 @@ from runner.plan import Plan, Planned
 from runner.reports import files
 from runner.reports.text import count
 
-JOBS_FILE, MATRIX, PLAN = "jobs.json", "matrix.yaml", "plan.json"
+JOBS_FILE, MATRIX, PLAN, NOTHING = "jobs.json", "matrix.yaml", "plan.json", "nothing.txt"
 
 Read = Callable[[Path], Sequence[CellResult]]
+Number = Annotated[int, Field(ge=0, le=1_000_000_000)]
+"""Of cells, or an attempt, where it is read back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,12 +42,12 @@ class Came:
     """What came back of one job."""
 
     job: Job
-    planned: int
-    attempt: int = 0
+    planned: Number
+    attempt: Number = 0
     """Of the workflow run, whose directory counts; 0 where none came back."""
-    arrived: int = 0
+    arrived: Number = 0
     """Cells with a result that it may have."""
-    skipped: int = 0
+    skipped: Number = 0
     """Cells without evidence, because no machine was there that could give it."""
     because: str = ""
     """Why those are skipped."""
@@ -70,6 +75,8 @@ class Gathered:
     """What is wrong with run directories that no job can be told for."""
     required: bool = False
     """Whether evidence that is missing is trouble."""
+    nothing: str = ""
+    """Why there was nothing to run; empty where there was."""
 
     @property
     def all_rows(self) -> tuple[CellResult, ...]:
@@ -88,19 +95,30 @@ class _Kept:
     came: tuple[Came, ...]
     strays: tuple[str, ...]
     required: bool
+    nothing: str = ""
 
 
 _KEPT = TypeAdapter(_Kept)
 
 
-def keep_plan(where: Path, made: Sequence[tuple[Job, Plan]], matrix_file: Path, chart: Matrix) -> None:
-    """Write what the jobs are, which cells each has, and the matrix that they are of."""
+def keep_plan(
+    where: Path, made: Sequence[tuple[Job, Plan]], matrix_file: Path, chart: Matrix, *, nothing: str = ""
+) -> None:
+    """Write what the jobs are, which cells each has, and the matrix that they are of; or why there are none."""
     where.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(matrix_file, where / MATRIX)
     candidates.keep(chart, where)
     results.write_atomically(where / JOBS_FILE, JOBS.dump_json(tuple(job for job, _ in made), indent=1).decode())
     for job, plan in made:
         results.write_atomically(where / f"{job.name}.json", planning.to_json(plan))
+    if nothing:
+        results.write_atomically(where / NOTHING, nothing)
+
+
+def kept_reason(where: Path) -> str:
+    """Why a plan has no job; empty where it does not say so."""
+    path = where / NOTHING
+    return path.read_text(errors="replace").strip() if path.is_file() else ""
 
 
 def kept_plan(where: Path) -> tuple[tuple[Job, Plan], ...]:
@@ -124,7 +142,13 @@ def kept_chart(where: Path) -> Matrix:
 
 
 def gather(
-    made: Sequence[tuple[Job, Plan]], runs: Path, read: Read, asker: Asker, *, required: bool = False
+    made: Sequence[tuple[Job, Plan]],
+    runs: Path,
+    read: Read,
+    asker: Asker,
+    *,
+    required: bool = False,
+    nothing: str = "",
 ) -> Gathered:
     """The results of all jobs, each from the newest run that its attempts left."""
     found_runs, strays = _runs(runs, {job.name for job, _ in made}, asker)
@@ -140,9 +164,12 @@ def gather(
             "evidence of a GPU is required, and the plan has no job that could give it: name the archs of your "
             "machines in the variable of the repository that the workflow reads"
         )
+    if not made and not nothing:
+        strays.append("the plan has no job, and does not say why")
     for found_rows in by_side.values():
         outcome.totals(found_rows, planned=len(found_rows))  # no cell twice
-    return Gathered(came=tuple(came), rows=by_side, strays=tuple(strays), required=required)
+    why = "" if made else nothing
+    return Gathered(came=tuple(came), rows=by_side, strays=tuple(strays), required=required, nothing=why)
 
 
 def judged(found: Gathered, chart: Matrix) -> Gathered:
@@ -298,10 +325,8 @@ def keep(where: Path, found: Gathered, plan_directory: Path, *, title: str) -> N
             if (plan_directory / name).exists():
                 shutil.copyfile(plan_directory / name, where / side.value / name)
         files.write(where / side.value, rows, exit_code=code(rows), title=f"{title}, {NAMES[side]}")
-    results.write_atomically(
-        where / JOBS_FILE,
-        _KEPT.dump_json(_Kept(came=found.came, strays=found.strays, required=found.required), indent=1).decode(),
-    )
+    jobs = _Kept(came=found.came, strays=found.strays, required=found.required, nothing=found.nothing)
+    results.write_atomically(where / JOBS_FILE, _KEPT.dump_json(jobs, indent=1).decode())
 
 
 def kept(where: Path, *, or_nothing: bool = False) -> Gathered:
@@ -319,6 +344,7 @@ def kept(where: Path, *, or_nothing: bool = False) -> Gathered:
         came=jobs.came,
         strays=jobs.strays,
         required=jobs.required,
+        nothing=jobs.nothing,
         rows={side: results.read(where / side) for side in Side if (where / side.value).is_dir()},
     )
 

@@ -15,6 +15,14 @@ def append(variable: str, text: str) -> bool:
     return True
 
 
+def event() -> str:
+    """What happened, as GitHub writes it; UsageError outside of a step."""
+    path = Path(os.environ.get("GITHUB_EVENT_PATH") or "")
+    if not path.is_file():
+        raise UsageError("GITHUB_EVENT_PATH is not set: this command is for a step of GitHub Actions")
+    return path.read_text(errors="replace")
+
+
 def number(variable: str) -> int:
     """UsageError where the variable holds none."""
     text = os.environ.get(variable, "")

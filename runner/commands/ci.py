@@ -1,6 +1,7 @@
 """`runner ci ...`: what the workflows under .github/ do. Options can be given as variables: no text enters a script."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +9,9 @@ import typer
 
 from runner import output
 from runner.ci import step
-from runner.commands import ci_machines, ci_pulls, ci_results
+from runner.commands import ci_after, ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
+from runner.errors import MachineError
 from runner.matrix import Matrix
 from runner.options import EngineName, default_matrix
 
@@ -37,6 +39,7 @@ def add_to(app: typer.Typer) -> None:
     ci_results.add_to(ci)
     ci_machines.add_to(ci)
     ci_pulls.add_to(ci)
+    ci_after.add_to(ci)
     app.add_typer(ci, name="ci")
 
 
@@ -69,9 +72,13 @@ def plan(
         str, typer.Option("--pool", envvar="POOL", metavar="LABEL", help="Of GPU machines: gpu-release or gpu-pr.")
     ] = "gpu-release",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the plan is kept.")] = Path("plan"),
+    unless_docs: Annotated[
+        bool,
+        typer.Option("--unless-docs", envvar="UNLESS_DOCS", help="No job where a merge changes docs alone."),
+    ] = False,
 ) -> None:
     """Write which jobs there are, and which cells each has; tell the workflow, in GITHUB_OUTPUT."""
-    from runner.ci import asking, gather, jobs
+    from runner.ci import asking, changed, gather, jobs
 
     question = asking.asked(
         chart_of=lambda candidates: chart(matrix_file, candidates),
@@ -83,10 +90,13 @@ def plan(
         machines=asking.machines(machines),
         pool=pool,
     )
-    made = jobs.make(question.chart, asking.with_machines(question.asked, output.note))
-    gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart)
+    nothing = changed.only_docs(Path.cwd()) if unless_docs else ""
+    made = () if nothing else jobs.make(question.chart, asking.with_machines(question.asked, output.note))
+    gather.keep_plan(out, made, matrix_file or default_matrix(), question.chart, nothing=nothing)
     for name, value in asking.outputs(tuple(job for job, _ in made)).items():
         step.append("GITHUB_OUTPUT", f"{name}={value}\n")
+    if nothing:
+        output.emit(f"no jobs: {nothing}")
     for job, cells in made:
         where = f"skipped: {job.offline}" if job.offline else " ".join(job.runs_on)
         where += f", busy now: {job.busy}" if job.busy else ""
@@ -111,7 +121,7 @@ def run(
     verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,
 ) -> None:
     """Run the cells of a job of the plan, or what the options select; nothing they print is a command to GitHub."""
-    from runner.ci import annotations, asking, jobs
+    from runner.ci import annotations, asking, fitness, jobs
 
     if job:
         options = asking.options_of(jobs.from_json(job))
@@ -122,6 +132,10 @@ def run(
     output.command(begin)
     try:
         code = asking.run(options, matrix_file, out, limit, verbose)
+        fitness.leave_word(code, os.environ)
+    except MachineError:
+        fitness.leave_word(fitness.TROUBLE, os.environ)
+        raise
     finally:
         output.command(end)
     raise typer.Exit(code)
@@ -140,7 +154,11 @@ def wait(
     github = api.Api.here("GITHUB_TOKEN")
     run_id, attempt = step.number("GITHUB_RUN_ID"), step.number("GITHUB_RUN_ATTEMPT")
     waited = waiting.wait(
-        asking.names(names), lambda: github.jobs(run_id, attempt), patience_s=minutes * 60, tell=output.note
+        asking.names(names),
+        lambda: github.jobs(run_id, attempt),
+        patience_s=minutes * 60,
+        tell=output.note,
+        before=lambda: github.last_states(run_id, attempt - 1, asking.names(names)),
     )
     for name in waited.untaken:
         output.emit(f"{name}: no machine took it within {minutes:g} minutes: is one registered, online and not busy?")

@@ -1,4 +1,4 @@
-"""`runner ci admit|clean`: what a machine with GPUs asks before a job, and how it is left afterwards."""
+"""`runner ci fit|admit|clean`: what a machine with GPUs asks before a job, and how it is left afterwards."""
 
 import os
 import syslog
@@ -12,8 +12,21 @@ from runner import output
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
+    app.command()(fit)
     app.command()(admit)
     app.command()(clean)
+
+
+def fit(
+    arch: Annotated[str, typer.Option("--arch", metavar="ARCH", help="What it is there for, such as sm90.")],
+) -> None:
+    """On a GPU machine, before it asks for a job: 0 where it can run cells, else 3 and why."""
+    from runner.ci import fitness
+
+    troubles = fitness.unfit(arch)
+    for trouble in troubles:
+        output.note(trouble)
+    raise typer.Exit(fitness.TROUBLE if troubles else 0)
 
 
 def admit(

@@ -1,14 +1,11 @@
 """`runner ci comment|commit|status`: which commit of a pull request GPU machines run, who says so, how it went."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runner import output
 from runner.ci import step
-from runner.errors import UsageError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,7 +20,7 @@ def comment() -> None:
     from runner.ci import api, pulls
 
     github = api.Api.here("GITHUB_TOKEN")
-    asked = pulls.comment_of(_event())
+    asked = pulls.comment_of(step.event())
     answers = f"issues/{asked.issue.number}/comments"
     try:
         done = pulls.obey(github, asked)
@@ -55,10 +52,3 @@ def status(
     from runner.ci import api, pulls
 
     output.emit(f"{sha}: {pulls.show_status(api.Api.here('GITHUB_TOKEN'), sha, result, url)}")
-
-
-def _event() -> str:
-    path = Path(os.environ.get("GITHUB_EVENT_PATH") or "")
-    if not path.is_file():
-        raise UsageError("GITHUB_EVENT_PATH is not set: this command is for a step of GitHub Actions")
-    return path.read_text(errors="replace")

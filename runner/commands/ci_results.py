@@ -61,7 +61,8 @@ def gather(
 
     made = gathering.kept_plan(plan_directory)
     asker = _asker([job.name for job, _ in made], of)
-    found = gathering.gather(made, runs, session.read_run, asker, required=required)
+    why = gathering.kept_reason(plan_directory)
+    found = gathering.gather(made, runs, session.read_run, asker, required=required, nothing=why)
     found = gathering.judged(found, gathering.kept_chart(plan_directory))
     gathering.keep(out, found, plan_directory, title=title or "matrix")
     output.emit("\n".join(gate.lines(found, {})[:-1]))

@@ -1,8 +1,10 @@
 """Whether a Docker daemon answers, and if not, which of the usual reasons it is."""
 
 import os
+import platform
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import docker
 import requests
@@ -43,6 +45,26 @@ def connect(timeout_s: int = 60) -> docker.DockerClient:
     if not daemon.answers:
         raise MachineError(f"Docker: {daemon.trouble}: {daemon.advice}")
     return docker.from_env(timeout=timeout_s)
+
+
+CONTAINERD, CONTAINERD_ROOT = "io.containerd.snapshotter.v1", Path("/var/lib/containerd")
+"""Where the daemon says this of its driver, containerd keeps the images, by default there (docs.docker.com, "containerd
+image store")."""
+
+
+def data_root(client: docker.DockerClient) -> Path | None:
+    """The folder of the daemon's images; None where it is not on a disk of this machine, as in a virtual one.
+
+    A path alone says nothing: in a container, the daemon behind a socket is that of the host, by another name.
+    """
+    info = client.info()
+    root = Path(info["DockerRootDir"])
+    if ["driver-type", CONTAINERD] in (info.get("DriverStatus") or []):
+        root = CONTAINERD_ROOT
+    try:
+        return root if info.get("Name") == platform.node() and root.is_dir() else None
+    except OSError:  # nor may this user look there
+        return None
 
 
 def _explain(error: Exception) -> Daemon:

@@ -54,6 +54,7 @@ def ensure_image(client: DockerClient, layer: Layer, *, root: Path = ROOT, say: 
         key = digest(base.id, dockerfile(layer), layer.digest)
         tag = f"{REPOSITORY}:{key}"
         if found := _existing(client, tag, layer):
+            _mark_used(client, tag)
             return found
         root = root.absolute()
         root.mkdir(parents=True, exist_ok=True)
@@ -82,6 +83,13 @@ def _existing(client: DockerClient, tag: str, layer: Layer) -> Image | None:
     with contextlib.suppress(ImageNotFound):
         return Image(id=str(client.images.get(tag).id), tag=tag, release=layer.release)
     return None
+
+
+def _mark_used(client: DockerClient, tag: str) -> None:
+    """Docker keeps when an image was last tagged, and not when it was last used: so it gets the tag that it has."""
+    repository, _, word = tag.partition(":")
+    with contextlib.suppress(APIError):
+        client.api.tag(tag, repository, word)
 
 
 def _build(

@@ -19,14 +19,22 @@ GROUPS_LIMIT = 600_000
 MAP_WIDTH = 120
 
 
-def render(results: Sequence[CellResult], *, exit_code: int, title: str = "", limit: int = LIMIT) -> str:
-    """The report, most important first; what does not fit is counted, not silently dropped."""
+CUT = "Some of this is left out to keep the page short; `runner report` shows it.\n"
+
+
+def render(
+    results: Sequence[CellResult], *, exit_code: int, title: str = "", limit: int = LIMIT, links: bool = True
+) -> str:
+    """The report, most important first; what does not fit is counted or named, not silently dropped.
+
+    Without `links`, no text of a result becomes one.
+    """
     groups_limit = limit * GROUPS_LIMIT // LIMIT
     axes = patterns.domain(results)
     found = groups(results)
     unexpected = [group for group in found if not group.expected]
     known = [group for group in found if group.expected]
-    unexpected_text = _section("Unexpected", unexpected, axes, brief=False, limit=groups_limit)
+    unexpected_text = _section("Unexpected", unexpected, axes, brief=False, limit=groups_limit, links=links)
     left = max(0, groups_limit - len(unexpected_text.encode()))
     sections = [
         f"# Attention matrix{': ' + code(title) if title else ''}\n\n**{summary.exit_line(exit_code)}**\n",
@@ -34,14 +42,26 @@ def render(results: Sequence[CellResult], *, exit_code: int, title: str = "", li
         f"{hint}\n" if (hint := summary.known_line(results)) else "",
         _candidates(results) + "".join(f"- {code(line, 1000)}\n" for line in summary.expired_lines(results)),
         unexpected_text,
-        _section("Known, and still so", known, axes, brief=True, limit=left),
+        _section("Known, and still so", known, axes, brief=True, limit=left, links=links),
         _maps(results, limit * MAP_LIMIT // LIMIT),
         _reasons(results),
     ]
-    text = "\n".join(section for section in sections if section)
-    if len(text.encode()) > limit:
-        raise AssertionError(f"report.md has {len(text.encode())} bytes: a section broke its limit")
-    return text
+    return _fitting([section for section in sections if section], limit)
+
+
+def _fitting(sections: Sequence[str], limit: int) -> str:
+    """The sections that fit together, and a word where one does not."""
+    text = "\n".join(sections)
+    if len(text.encode()) <= limit:
+        return text
+    kept: list[str] = []
+    left = limit - len(CUT.encode()) - 1
+    for section in sections:
+        size = len(section.encode()) + 1
+        if size <= left:
+            kept.append(section)
+            left -= size
+    return "\n".join([*kept, CUT]) if limit > len(CUT) else ""
 
 
 def code(text: str, limit: int = 300, *, in_table: bool = False) -> str:
@@ -82,13 +102,13 @@ def _totals(results: Sequence[CellResult]) -> str:
     return f"| verdict | cells |\n| --- | ---: |\n{rows}| **planned** | **{len(results):,}** |\n"
 
 
-def _section(name: str, chosen: Sequence[Group], axes: patterns.Domain, *, brief: bool, limit: int) -> str:
+def _section(name: str, chosen: Sequence[Group], axes: patterns.Domain, *, brief: bool, limit: int, links: bool) -> str:
     if not chosen:
         return ""
     head = f"## {name}: {count(len(chosen), 'group')}\n\n"
     parts, used = [], len(head.encode())
     for number, group in enumerate(chosen):
-        part = _group(group, axes, brief=brief)
+        part = _group(group, axes, brief=brief, links=links)
         used += len(part.encode()) + 1
         if used > limit:
             parts.append(f"… and {count(len(chosen) - number, 'group')} left out to keep this page short.\n")
@@ -97,18 +117,18 @@ def _section(name: str, chosen: Sequence[Group], axes: patterns.Domain, *, brief
     return head + "\n".join(parts)
 
 
-def _group(group: Group, axes: patterns.Domain, *, brief: bool) -> str:
+def _group(group: Group, axes: patterns.Domain, *, brief: bool, links: bool) -> str:
     lines = [f"### {code(headline(group))}\n\n"]
     for field in fields(group, axes, brief=brief):
-        lines += field_text(field)
+        lines += field_text(field, links=links)
     return "".join(lines)
 
 
-def field_text(field: Field) -> Iterator[str]:
+def field_text(field: Field, *, links: bool = True) -> Iterator[str]:
     if field.name in {"message", "repro"}:
         yield f"- {field.name}:\n\n" + _indented(block(map(public, field.lines)))
     elif field.name == "known":
-        yield f"- known: {link(field.lines[0])}\n"
+        yield f"- known: {(link if links else code)(field.lines[0])}\n"
     else:
         yield f"- {field.name}: " + "; ".join(code(public(line), 1000) for line in field.lines) + "\n"
 

@@ -51,11 +51,6 @@ def address(github: "GitHub", number: int) -> str:
 
 def do(github: "GitHub", path: str, authorization: str, given: dict[str, Any]) -> tuple[int, Any]:
     prefix = f"/repos/{github.repository}"
-    if match := re.fullmatch(rf"{prefix}/issues/(\d+)/comments", path):
-        if not may(github, authorization, "pull-requests", "write"):
-            return NO
-        github.comments.append((int(match[1]), given["body"]))
-        return 201, {"id": len(github.comments)}
     if match := re.fullmatch(rf"{prefix}/statuses/([0-9a-f]{{40}})", path):
         if not may(github, authorization, "statuses", "write"):
             return NO

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.actions import api_asked, api_issues
+from tests.actions import api_asked, api_comments, api_issues
 from tests.answering import answering
 
 if TYPE_CHECKING:
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 def served(github: "GitHub") -> Iterator[str]:
     """The address of a server that answers for it."""
     with answering(
-        lambda path, authorization: answer(github, path.partition("?")[0], authorization or ""),
+        lambda path, authorization: answer(github, path, authorization or ""),
         lambda path, authorization, given: (
-            api_issues.write(github, path, authorization or "", given)
+            api_comments.write(github, path, authorization or "", given)
+            or api_issues.write(github, path, authorization or "", given)
             or api_asked.do(github, path, authorization or "", given)
         ),
     ) as address:
         yield address
 
 
-def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, Any]:
+def answer(github: "GitHub", address: str, authorization: str) -> tuple[int, Any]:
+    path, _, query = address.partition("?")
     prefix = f"/repos/{github.repository}/actions"
     if path == f"{prefix}/runners":
         if authorization != f"Bearer {github.secrets.get('RUNNERS_TOKEN')}":
@@ -57,7 +59,8 @@ def answer(github: "GitHub", path: str, authorization: str) -> tuple[int, Any]:
         ]
         return 200, {"total_count": len(jobs), "jobs": jobs}
     return (
-        api_issues.read(github, path, authorization)
+        api_comments.read(github, path, query, authorization)
+        or api_issues.read(github, path, authorization)
         or api_asked.read(github, path, authorization)
         or (404, {"message": "Not Found"})
     )

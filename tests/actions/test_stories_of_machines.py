@@ -4,6 +4,7 @@ There is no GPU here: a machine "with" one shows none, so its cells are skipped 
 from those of a machine that never took the job.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from runner import results
 from runner.model import Evidence
 from tests.actions.conftest import EXCLUDED, OWN, Build, gpu_machine
-from tests.actions.events import MAIN, MERGED, dispatched, pull_request
+from tests.actions.events import HEAD, MAIN, MERGED, dispatched, ended, pull_request
 from tests.actions.harness import Event, Machine, Run
+from tests.commits import commit, git
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
 
@@ -37,14 +39,34 @@ def machine(**about: bool) -> Machine:
     return made
 
 
-def test_a_merge_queue_gets_the_required_check(tree, build: Build) -> None:
-    """The queue makes a branch of its own, and waits for the check of that name."""
+def test_a_merge_queue_gets_the_required_check_and_so_does_a_pull_request_of_docs_alone(tree, build: Build) -> None:
+    """The queue makes a branch of its own, and waits for the check of that name; it runs all there is."""
     github = build(tree("main", EXCLUDED))
-    github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
+    github.trees[OWN, MERGED] = merge_of_docs(github.trees[OWN, MAIN])
     queue = Event("merge_group", MERGED, "refs/heads/gh-readonly-queue/main/pr-7-abc", {"action": "checks_requested"})
     run = github.trigger("matrix-pr.yml", queue)
-    assert told(run)[GATE] == "success", run.job(GATE).log
-    assert run.concurrency != github.trigger("matrix-pr.yml", pull_request()).concurrency
+    assert (told(run)[HOSTED], told(run)[GATE]) == ("success", "success"), run.job(GATE).log
+    free = github.trigger("matrix-pr.yml", pull_request())
+    assert run.concurrency != free.concurrency
+    assert told(free) == {
+        "plan / plan": "success", "matrix / hosted": "skipped", "matrix / wait": "skipped", GATE: "success",
+    }, free.job("plan / plan").log  # fmt: skip
+    assert "no cell was judged: only documentation changed" in free.job(GATE).summary
+
+
+def merge_of_docs(main: Path) -> Path:
+    """A test merge commit of a pull request that corrects one page."""
+    place = main.with_name("docs_alone")
+    shutil.copytree(main, place, symlinks=True)
+    git(place, "init", "--quiet", "--initial-branch", "main")
+    commit(place)
+    git(place, "checkout", "--quiet", "-b", "topic")
+    with (place / "docs/cases.md").open("a") as page:
+        page.write("\nA typo less.\n")
+    commit(place)
+    git(place, "checkout", "--quiet", "main")
+    git(place, "merge", "--quiet", "--no-ff", "--no-edit", "topic")
+    return place
 
 
 def test_a_plan_that_fails_leaves_a_gate_that_is_red(tree, build: Build) -> None:
@@ -59,11 +81,19 @@ def test_a_plan_that_fails_leaves_a_gate_that_is_red(tree, build: Build) -> None
 
 
 def test_green_at_first_and_dead_when_run_again_is_red(tree, build: Build) -> None:
-    """Somebody runs all again, and the machine of the second attempt dies: the first one's artifact is still there."""
+    """Somebody runs all again, and the machine of the second attempt dies: the first one's artifact is still there. One
+    comment says how it stands."""
     github = build(tree("main", ON_SM100))
     github.trees[OWN, MERGED] = github.trees[OWN, MAIN]
+    github.heads = {7: HEAD}
     run = github.trigger("matrix-pr.yml", pull_request())
     assert told(run)[GATE] == "success", run.job(GATE).log
+    after = github.trigger("matrix-after.yml", ended(run))
+    assert told(after) == {"tell": "success", "again": "skipped"}, after.job("tell").log
+    ((pull, text),) = github.comments
+    assert pull == 7
+    assert f"**`matrix-pr` is green** for `{HEAD}`: [the run](https://github.com/{OWN}/actions/runs/1)." in text
+    assert "**exit 0: everything as expected**" in text
     assert set(run.artifacts) == {"plan", "merged", "run-hosted-1"}, "one run: it lies in the path itself"
 
     run.dies = frozenset({HOSTED})
@@ -73,19 +103,32 @@ def test_green_at_first_and_dead_when_run_again_is_red(tree, build: Build) -> No
     gate = run.job(GATE)
     assert "hosted: ended as failure, and no result says why: its results do not count" in gate.summary
     assert {row.state for row in rows(run.artifacts["merged"] / "hosted")} == {"not_run"}
+    github.trigger("matrix-after.yml", ended(run))
+    ((_, text),) = github.comments
+    assert "**`matrix-pr` is red**" in text
+    assert "attempt 2." in text
 
 
 def test_two_jobs_lie_in_folders_and_none_is_no_error(tree, build: Build) -> None:
-    """A machine that shows no GPU and a hosted one: two artifacts; a plan of nothing but excluded cells: one."""
+    """A machine that shows no GPU and a hosted one: two artifacts. It is tried once more, and dies: none is left."""
     github = build(tree("main", ON_SM100), machine())
     run = github.trigger("matrix-nightly.yml", NIGHT)
     assert {"run-sm100-1", "run-hosted-1"} <= set(run.artifacts)
     assert {row.reason.partition(":")[0] for row in rows(run.artifacts["merged"] / "device")} == {NO_GPU}
     assert {row.state for row in rows(run.artifacts["merged"] / "hosted")} == {"pass"}
 
-    run.dies = frozenset({"device / device (sm100)", "nightly / hosted (hosted)"})
+    after = github.trigger("matrix-after.yml", ended(run))
+    assert told(after) == {"tell": "skipped", "again": "success"}, after.job("again").log
+    assert "sm100: 1 cell without evidence: there is no sm100 device here" in after.job("again").log
+    run.dies = frozenset({"device / device (sm100)"})
     run.artifacts = {"plan": run.artifacts["plan"]}
-    run.rerun_all()
+    assert github.go_on() is run
+    attempts = {job.name: job.attempt for job in run.all_jobs}
+    assert {name for name, attempt in attempts.items() if attempt == 2} == {
+        "device / device (sm100)", "nightly / wait", "nightly / gate", "report",
+    }, "what was red, and what needs it"  # fmt: skip
+    assert told(github.trigger("matrix-after.yml", ended(run)))["again"] == "skipped", "once"
+    assert github.asked == []
     assert told(run)["nightly / gate"] == "failure"
     assert "hosted: left no results" in run.job("nightly / gate").log
 

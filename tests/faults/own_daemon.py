@@ -50,6 +50,16 @@ class Daemon:
 @contextlib.contextmanager
 def with_image(docker_client: docker.DockerClient, image: str, *, disk: str = "") -> Iterator[Daemon]:
     """A daemon that has the image; `disk`, such as 900m, is the size of a file system of its own for its data."""
+    with started(disk=disk) as daemon:
+        with contextlib.closing(daemon.client()) as client:
+            (loaded,) = client.images.load(b"".join(docker_client.images.get(image).save()))
+            loaded.tag(image)
+        yield daemon
+
+
+@contextlib.contextmanager
+def started(*, disk: str = "") -> Iterator[Daemon]:
+    """A daemon that has no image."""
     if not shutil.which("dockerd") or os.getuid():
         pytest.skip("a daemon of the test's own needs dockerd and root")
     folder = Path(f"/var/tmp/attnmatrix-{os.getpid()}")  # a short path: sockets of containerd lie below
@@ -59,9 +69,6 @@ def with_image(docker_client: docker.DockerClient, image: str, *, disk: str = ""
     daemon = Daemon(folder)
     try:
         daemon.start()
-        with contextlib.closing(daemon.client()) as client:
-            (loaded,) = client.images.load(b"".join(docker_client.images.get(image).save()))
-            loaded.tag(image)
         yield daemon
     finally:
         if not daemon.process:

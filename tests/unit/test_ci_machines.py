@@ -274,6 +274,19 @@ def test_a_job_that_is_not_listed_yet_counts_as_queued() -> None:
     assert found == waiting.Waited()
 
 
+def test_what_ended_well_before_and_does_not_run_again_is_not_waited_for() -> None:
+    """Of sm90 and sm100 only the second was red; the list of the new attempt may have that one alone."""
+    again = [state("sm100", "completed", "success")]
+    for first, untaken in (("success", ()), ("failure", ("sm90",))):
+        clock = Clock()
+        found = waiting.wait(
+            ("sm90", "sm100"), lambda: again, patience_s=1800, tell=lambda _: None, clock=clock, sleep=clock.sleep,
+            before=lambda first=first: {"sm90": state("sm90", "completed", first)},
+        )  # fmt: skip
+        assert (found.untaken, found.red) == (untaken, ())
+        assert clock.now == 60 if not untaken else clock.now >= 1800
+
+
 @pytest.mark.parametrize("conclusion", ["failure", "cancelled", "timed_out", None])
 def test_a_job_that_ended_otherwise_than_well_is_red(conclusion: str | None) -> None:
     found, took, _ = waited(lambda _: [state("sm90", "completed", conclusion)], names=("sm90",))
@@ -442,7 +455,7 @@ def test_environments_go_one_by_one_the_oldest_first_until_there_is_room(
 ) -> None:
     first, second, third = environments(alone / ".runner/envs", monkeypatch)
 
-    def free() -> int:  # each environment takes 10 GB of this disk
+    def free(place: Path) -> int:  # each environment takes 10 GB of this disk
         return 70_000_000_000 - 10_000_000_000 * sum(place.is_symlink() for place in (first, second, third))
 
     monkeypatch.setattr(cleaning, "_free", free)
@@ -461,7 +474,7 @@ def test_environments_that_are_shared_by_a_link_stay(alone: Path, monkeypatch: p
     mine.mkdir()
     (mine / ".runner").symlink_to(alone / "shared/.runner")
     monkeypatch.chdir(mine)
-    monkeypatch.setattr(cleaning, "_free", lambda: 0)
+    monkeypatch.setattr(cleaning, "_free", lambda _: 0)
     told: list[str] = []
     with pytest.raises(MachineError):
         cleaning.make_room(1, told.append)
@@ -480,6 +493,6 @@ def test_more_room_than_the_disk_has_is_refused_before_anything_is_removed(
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = environments(alone / ".runner/envs", monkeypatch)
-    with pytest.raises(UsageError, match="the whole disk has"):
+    with pytest.raises(UsageError, match=r"the disk of .* has .*: nothing was removed"):
         cleaning.make_room(10_000_000, lambda _: None)
     assert all(place.is_symlink() for place in places)

@@ -846,8 +846,11 @@ def test_an_image_that_is_there_is_taken_without_a_build(shipped: matrix.Matrix,
     shared, tag = tags(made)
     has = {MADE_HERE: "sha256:base", shared: "sha256:shared", tag: "sha256:1"}
     said: list[str] = []
-    found = image.ensure_image(client(present=has), made, root=tmp_path, say=said.append)
+    daemon_ = client(present=has)
+    daemon_.api = FakeBuilds(daemon_.images)
+    found = image.ensure_image(daemon_, made, root=tmp_path, say=said.append)
     assert found == image.Image(id="sha256:1", tag=tag, release="0.32.0")
+    assert daemon_.api.tagged == [shared, tag], "a sign for the clean-up that they are in use"
     assert not said
 
 
@@ -855,7 +858,7 @@ class FakeBuilds:
     """The daemon's API as far as builds use it: keeps the context, and has the image afterwards."""
 
     def __init__(self, images: FakeImages) -> None:
-        self.images, self.builds = images, list[dict[str, Any]]()
+        self.images, self.builds, self.tagged = images, list[dict[str, Any]](), list[str]()
 
     def build(self, *, fileobj: Any, tag: str, **options: Any) -> list[dict[str, str]]:
         with tarfile.open(fileobj=fileobj) as tar:
@@ -864,6 +867,11 @@ class FakeBuilds:
         self.builds.append({"tag": tag, "files": texts, **options})
         self.images.present[tag] = f"sha256:{len(self.builds)}"
         return [{"stream": "Step 1/9 : FROM x"}]
+
+    def tag(self, image: str, repository: str, tag: str) -> bool:
+        assert f"{repository}:{tag}" == image in self.images.present
+        self.tagged.append(image)
+        return True
 
 
 def download(layer: recipe.Layer, scratch: Path, wheels: Path, *_: object) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from runner.ci import earlier, telling
 from tests.actions.played import PINS
 
 PROJECT = Path(__file__).parents[2]
@@ -21,7 +22,9 @@ WRITES = {
     ("release-signoff.yml", "signoff"): {"id-token", "attestations"},
     ("matrix-nightly.yml", "report"): {"issues"},
     ("matrix-gpu.yml", "report"): {"issues"},
-    ("matrix-gpu.yml", "status"): {"statuses"},
+    ("matrix-gpu.yml", "status"): {"statuses", "pull-requests"},
+    ("matrix-after.yml", "tell"): {"pull-requests"},
+    ("matrix-after.yml", "again"): {"actions"},
     ("matrix-comment.yml", "comment"): {"actions", "pull-requests"},
 }
 """The only jobs whose token may write, and what."""
@@ -52,18 +55,19 @@ def test_there_are_workflows_and_an_action() -> None:
     names = {path.name for path in WORKFLOWS}
     assert names == {
         "ci.yml", "matrix.yml", "matrix-plan.yml", "matrix-device.yml", "matrix-pr.yml", "matrix-gpu.yml",
-        "matrix-comment.yml", "matrix-nightly.yml", "release-signoff.yml",
+        "matrix-comment.yml", "matrix-nightly.yml", "matrix-after.yml", "release-signoff.yml",
     }  # fmt: skip
     assert len(ACTIONS) == 1
 
 
 def test_zizmor_finds_only_what_is_meant() -> None:
-    """A comment can only be heard by issue_comment. Nothing is hidden from zizmor: no comment or configuration of ours
-    tells it to ignore something."""
+    """A comment can only be heard by issue_comment, and the end of a run by workflow_run. Nothing is hidden from it: no
+    comment or configuration of ours tells it to ignore something."""
     command = [TOOLS / "zizmor", "--offline", "--no-progress", "--persona", "auditor", "--format", "json"]
     done = subprocess.run([*command, PROJECT / ".github"], capture_output=True, text=True, check=False)
     found = [(one["ident"], Path(_file(one)).name) for one in json.loads(done.stdout)]
-    assert found == [("dangerous-triggers", "matrix-comment.yml")]
+    meant = ["matrix-after.yml", "matrix-comment.yml"]
+    assert sorted(found) == [("dangerous-triggers", name) for name in meant]
     assert not [p for p in (*WORKFLOWS, *ACTIONS) if "zizmor:" in p.read_text()]
     assert not list(PROJECT.glob("**/zizmor.y*ml"))
 
@@ -87,10 +91,11 @@ def test_a_device_job_asks_for_the_machines_that_the_workflow_says() -> None:
     }  # fmt: skip
 
 
-def test_what_may_write_runs_nothing_of_a_pull_request() -> None:
-    """In matrix-gpu.yml, the one workflow that runs the commit of a stranger and has jobs that may write."""
-    for name, job in jobs(PROJECT / ".github/workflows/matrix-gpu.yml").items():
-        if ("matrix-gpu.yml", name) in WRITES:
+@pytest.mark.parametrize("file", ["matrix-gpu.yml", "matrix-after.yml"])
+def test_what_may_write_runs_nothing_of_a_pull_request(file: str) -> None:
+    """In the workflow that runs the commit of a stranger and has jobs that may write, and in the one that follows."""
+    for name, job in jobs(PROJECT / ".github/workflows" / file).items():
+        if (file, name) in WRITES:
             checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
             assert [set(step["with"]) for step in checkouts] == [{"persist-credentials"}], "the default branch"
 
@@ -131,6 +136,10 @@ def test_no_workflow_runs_strangers_code_with_rights(path: Path) -> None:
     names = {triggers} if isinstance(triggers, str) else set(triggers)
     if path.name == "matrix-comment.yml":
         assert names == {"issue_comment"}, "it fetches nothing of the pull request"
+        assert "ref:" not in path.read_text()
+        return
+    if path.name == "matrix-after.yml":
+        assert names == {"workflow_run"}, "what it fetches of the run is data"
         assert "ref:" not in path.read_text()
         return
     assert not names & {"pull_request_target", "workflow_run", "issue_comment"}
@@ -224,3 +233,11 @@ def test_missing_evidence_is_red_where_the_evidence_is_the_purpose() -> None:
         "matrix-gpu.yml": "true",
         "release-signoff.yml": None,
     }
+
+
+def test_what_follows_a_run_names_workflows_that_there_are() -> None:
+    """By their names, which are not those of their files."""
+    (followed,) = [read(path)["on"]["workflow_run"] for path in WORKFLOWS if path.name == "matrix-after.yml"]
+    names = {read(path)["name"]: path.name for path in WORKFLOWS}
+    assert {names[name] for name in followed["workflows"]} == {telling.PULLS, *earlier.WORKFLOWS}
+    assert followed["types"] == ["completed"]
