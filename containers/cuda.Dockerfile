@@ -5,6 +5,9 @@
 ARG BASE_IMAGE
 
 FROM ${BASE_IMAGE}
+# By this label results say on which base they rest, where it was named by its digest: `runner env base cuda` prints it.
+ARG BASE_IMAGE
+LABEL attnmatrix.base=${BASE_IMAGE}
 # The vendor's image brings torch, vLLM and FlashInfer that fit each other: pip may add to them, not change them.
 RUN python3 -m pip list --format=freeze > /tmp/constraints.txt && \
     python3 -m pip install --no-cache-dir --constraint /tmp/constraints.txt pytest pytest-xdist hypothesis hatchling && \

@@ -4,16 +4,16 @@ import hashlib
 import os
 import re
 import subprocess
-import sys
 import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
-import pip
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests.unit import quick_venv
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / ".github/locks/runner.txt"
@@ -34,14 +34,6 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return "mine-1.0-py3-none-any.whl"
 """
 PYPROJECT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-# What the pip of a new venv would be takes seconds to unpack: the one that is here is real too.
-PYTHON3 = """#!/bin/bash
-if [[ "$1 $2" == "-m venv" ]]; then
-    "{python}" -m venv --without-pip "${{@:3}}" && ln -s "{pip}" "${{@: -1}}"/lib/python*/site-packages/
-else
-    exec "{python}" "$@"
-fi
-"""
 
 
 def locked(python: str, platform: str = "linux") -> dict[str, Version]:
@@ -114,8 +106,7 @@ def test_install_sh_takes_only_what_the_lock_names(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
     (project / "backend.py").write_text(BACKEND)
     (project / "pyproject.toml").write_text(PYPROJECT)
-    (bin_ / "python3").write_text(PYTHON3.format(python=sys.executable, pip=Path(pip.__file__).parent))
-    (bin_ / "python3").chmod(0o755)
+    quick_venv.python3(bin_)
     path = tmp_path / "path"
     env = {
         "PATH": f"{bin_}:/usr/bin:/bin", "PROJECT": str(project), "RUNNER_TEMP": str(tmp_path),
