@@ -1,6 +1,6 @@
 # The environment of one vLLM release on a GPU: an image that has vLLM for CUDA already, such as the one images.lock
 # names, with what the cases need besides. Needs the NVIDIA container toolkit on the host, and a network to build:
-#   docker build -f containers/cuda.Dockerfile --build-arg BASE_IMAGE=... -t attnmatrix-cuda:0.32.0 .
+#   docker build -f containers/cuda.Dockerfile --build-arg BASE_IMAGE="$(runner env base cuda)" -t attnmatrix-cuda:0.32.0 .
 # It has not been built or run where this project's own tests run, which is on machines without a GPU or a registry.
 ARG BASE_IMAGE
 
