@@ -69,7 +69,7 @@ def _apart(packages: Sequence[str]) -> list[list[str]]:
 
 def _read(report: str) -> dict[tuple[str, str], str]:
     """By name and version; https://pip.pypa.io/en/stable/reference/installation-report/."""
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for one in json.loads(report)["install"]:
         about, info = one["metadata"], one["download_info"].get("archive_info", {})
         sha = info.get("hashes", {}).get("sha256") or str(info.get("hash", "")).removeprefix("sha256=")

@@ -96,7 +96,7 @@ def test_the_digest_of_an_images_base_is_in_the_outcome(
         assert outcome.environment["base_digest"] == digest
     finally:
         engine.close()
-        docker_client.images.remove(named)
+        docker_client.images.remove(str(made.id))
 
 
 def test_an_image_that_is_not_there_is_infra_with_its_name(docker_client: docker.DockerClient, tmp_path: Path) -> None:
