@@ -14,6 +14,7 @@ from pathlib import Path
 from runner.environments import held, layers, steps, venv
 from runner.environments.edits import Files
 from runner.environments.progress import Say
+from runner.environments.recipe import recipe_for
 from runner.errors import EnvironmentBroken
 from runner.matrix import Matrix
 from runner.patches import PACKAGE
@@ -43,7 +44,9 @@ def obtain(chart: Matrix, release: str, say: Say) -> Files:
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         log, what = kept.with_suffix(".log"), f"reading vllm {release}: downloading {held.named(package)}"
         (asked,) = held.calls([package], Path(folder, "packages.txt"))
-        command = [sys.executable, *_DOWNLOAD, "--dest", folder, *asked]
+        # The hash is of the wheel for the Python of the lock, whatever Python asks for it.
+        python = ("--python-version", recipe_for(chart, release).python) if held.is_held(package) else ()
+        command = [sys.executable, *_DOWNLOAD, *python, "--dest", folder, *asked]
         steps.run(command, log=log, what=what, say=say)
         texts = Path(folder, "texts")
         try:

