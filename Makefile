@@ -1,6 +1,7 @@
 # Needs python3 (3.11 or newer, with venv) and make; everything else is installed into .venv and .runner.
 #   make run                  the quick tier of the matrix; other cells with ARGS, as in: make run ARGS="--filter sm100"
 #   make test                 all checks and tests
+#   make lock                 write .github/locks/runner.txt anew: what jobs install, by hashes
 #   make clean                remove what the others made, but for runs/
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := .venv/bin
 ARGS ?= --tier quick
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test lint clean
+.PHONY: run test lint lock clean
 
 run: .venv/installed
 	$(BIN)/runner $(ARGS)
@@ -33,6 +34,13 @@ lint: .venv/installed-dev
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray]'
 	@touch $@
+
+# Of every Python and platform that the wheels are for. hatchling builds the project itself, see pyproject.toml. Versions
+# that the lock has are kept; LOCK_ARGS=--upgrade takes the newest.
+lock: .venv/installed-dev
+	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --only-binary :all: --custom-compile-command "make lock" $(LOCK_ARGS) \
+	  --output-file .github/locks/runner.txt pyproject.toml -
 
 clean:
 	@if [ -x $(BIN)/runner ]; then $(BIN)/runner env clean || true; fi

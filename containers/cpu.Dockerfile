@@ -14,12 +14,14 @@ ENV PATH=/opt/env/bin:$PATH LANG=C.UTF-8
 
 FROM system AS build
 ARG BUILD_ID
+# --require-hashes where the lock has hashes: the wheels are looked at once more where they are installed.
+ARG CHECKED
 # By this label the runner finds the stage, and removes it: it holds the wheels and a second copy of the environment.
 LABEL attnmatrix.stage=${BUILD_ID}
 COPY . /context
 RUN python3 -m venv /opt/env && \
     pip install --no-index --find-links /context/wheels --no-deps --no-compile --no-cache-dir \
-        --disable-pip-version-check --quiet --requirement /context/lock.txt
+        --disable-pip-version-check --quiet ${CHECKED} --requirement /context/lock.txt
 
 FROM system
 COPY --from=build /opt/env /opt/env

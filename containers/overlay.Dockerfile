@@ -1,7 +1,8 @@
 # One vLLM release over the image of what several share (cpu.Dockerfile). `runner env build --engine docker` builds it and
 # makes the context:
-#   packages.txt, wheels/   the packages to lay over it, and their wheels, downloaded on the host
-#   plugin/, check.py       our vLLM platform, and the check that all of it imports
+#   held.txt, packages.txt   the packages to lay over it, those that are held to a hash and the others
+#   wheels/                  their wheels, downloaded on the host
+#   plugin/, check.py        our vLLM platform, and the check that all of it imports
 ARG BASE_IMAGE
 
 FROM ${BASE_IMAGE} AS build
@@ -14,8 +15,10 @@ COPY . /context
 # A venv of its own, with the shared one behind it, as runner/environments/layers.py makes them on a machine: so the
 # layer holds what it adds and no more, also where a package replaces a shared one.
 RUN python3 -m venv --without-pip /opt/vllm && \
-    pip --python /opt/vllm/bin/python install --no-index --find-links /context/wheels --no-deps --no-compile \
-        --no-cache-dir --disable-pip-version-check --quiet --requirement /context/packages.txt && \
+    over="pip --python /opt/vllm/bin/python install --no-index --find-links /context/wheels --no-deps --no-compile \
+        --no-cache-dir --disable-pip-version-check --quiet" && \
+    $over --require-hashes --requirement /context/held.txt && \
+    $over --requirement /context/packages.txt && \
     echo "import site; site.addsitedir('$(echo /opt/env/lib/python3*/site-packages)')" \
         > "$(echo /opt/vllm/lib/python3*/site-packages)/attnmatrix_over.pth" && \
     /opt/vllm/bin/python -m pip install --no-index --no-build-isolation --no-deps --no-compile --no-cache-dir \

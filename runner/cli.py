@@ -13,7 +13,7 @@ import typer
 
 from runner import listing, muted, output, select
 from runner import plan as planning
-from runner.commands import arguments, bisect, ci, compare, history, known, signoff
+from runner.commands import arguments, bisect, ci, compare, environments, history, known, signoff
 from runner.commands.arguments import (
     Address,
     Candidates,
@@ -54,11 +54,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-env = typer.Typer(
-    help="Build, list and remove what cells run in: environments that cells run in.", no_args_is_help=True
-)
-app.add_typer(env, name="env")
-for topic in (history, bisect, compare, known, signoff, ci):
+for topic in (environments, history, bisect, compare, known, signoff, ci):
     topic.add_to(app)
 
 
@@ -257,38 +253,6 @@ def doctor(as_json: Json = False) -> None:
     from runner import doctor as examination
 
     raise typer.Exit(examination.run(json=as_json))
-
-
-@env.command("build")
-def env_build(
-    releases: Annotated[
-        list[str] | None, typer.Argument(metavar="[VLLM]...", help="Releases; by default, those that a run takes.")
-    ] = None,
-    matrix_file: MatrixFile = None,
-    candidate: Candidates = None,
-    engine: Engine = EngineName.AUTO,
-) -> None:
-    """Build environments ahead of a run."""
-    from runner import environments
-
-    chart = arguments.chart(matrix_file, candidate)
-    raise typer.Exit(environments.cli_build(chart, releases=tuple(releases or ()), engine=engine))
-
-
-@env.command("list")
-def env_list(as_json: Json = False) -> None:
-    """Show the environments that are there and whether they are whole."""
-    from runner import environments
-
-    raise typer.Exit(environments.cli_list(json=as_json))
-
-
-@env.command("clean")
-def env_clean() -> None:
-    """Remove the environments."""
-    from runner import environments
-
-    raise typer.Exit(environments.cli_clean())
 
 
 def _refuse_misplaced_options(context: typer.Context) -> None:

@@ -5,7 +5,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,11 @@ from runner.engines.docker import DockerEngine
 from runner.engines.leased import LeasedEngine
 from runner.engines.local import LocalEngine
 from runner.engines.parcel import pack
-from runner.environments import daemon, travelling
+from runner.environments import daemon, held, travelling
 from runner.environments.image import ensure_image
 from runner.environments.recipe import digest, recipe_for, shipped
 from runner.environments.venv import ensure_local
-from runner.errors import MachineError
+from runner.errors import MachineError, UsageError
 from runner.leases import Leases
 from runner.matrix import Matrix
 from runner.model import Cell, Evidence, Order
@@ -196,12 +196,23 @@ def facts_of(chart: Matrix) -> Callable[[Order], dict[str, str]]:
     def facts(order: Order) -> dict[str, str]:
         about = {"cases_digest": cases, "machine": platform.node()}
         if order.evidence is not Evidence.DEVICE:  # what a device's environment is made of is not ours
-            about["recipe_digest"] = recipe_for(chart, order.environment).digest
+            made = recipe_for(chart, order.environment)
+            about |= {"recipe_digest": made.digest, "hashes": held.said(made.unheld)}
         if candidate := chart.environments[order.environment].candidate:
             about["candidate"] = str(candidate)
         return about
 
     return facts
+
+
+def unheld(chart: Matrix, plan: Plan) -> list[str]:
+    """What is to be said of environments that cells are to run in, and that are not held to hashes."""
+    ours = (one for one in plan.planned if one.runs and one.evidence is not Evidence.DEVICE)
+    recipes = []
+    for release in dict.fromkeys(str(one.cell.axes["vllm"]) for one in ours):
+        with suppress(UsageError):  # that it cannot be made is said where it is to be made
+            recipes.append(recipe_for(chart, release))
+    return [said for one in recipes if (said := held.note(one.title, one.unheld))]
 
 
 def local_python(chart: Matrix, order: Order, say: Say) -> Path:

@@ -35,7 +35,7 @@ def _count_or_load(value: object) -> object:
     raise PydanticCustomError("count_or_load", "must be a whole number more than 0, or load")
 
 
-PACKAGE = r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+]+$"
+PACKAGE = r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+]+( --hash=sha256:[0-9a-f]{64})*$"
 ISSUE = r"^(https?://[^\s/]+/\S+|docs/\S+)$"
 Text = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=LABEL, max_length=32)]
@@ -147,7 +147,9 @@ class Environment(_Strict):
     """What provides one release of vLLM."""
 
     lock: Text = Field(description="A pip requirements file, relative to the project, that pins everything below.")
-    packages: list[Package] = Field(min_length=1, description="What is laid over it, without dependencies: vLLM.")
+    packages: list[Package] = Field(
+        min_length=1, description="What is laid over it, without dependencies: vLLM, with the hash of its wheel."
+    )
 
 
 class Where(_Strict):

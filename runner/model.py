@@ -17,14 +17,17 @@ ENVIRONMENT = (
     "torch",
     "candidate",
     "image_digest",
+    "base_digest",
     "gpu",
     "driver",
     "machine",
     "recipe_digest",
+    "hashes",
     "cases_digest",
 )
-"""What a result says of where it was obtained: versions, what a candidate is made of, Docker's id of the image, the GPU
-and its driver, the machine's name, and the digests of what the environment was built from and of the cases that ran."""
+"""What a result says of where it was obtained: versions, what a candidate is made of, Docker's id of the image and the
+digest by which a registry gave its base, the GPU and its driver, the machine's name, the digest of what the environment
+was built from, whether its packages were held to hashes, and the digest of the cases that ran."""
 
 
 class Fault(StrEnum):

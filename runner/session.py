@@ -28,7 +28,7 @@ from runner.environments import fitting
 from runner.errors import MachineError
 from runner.history import index
 from runner.logs import LogStore
-from runner.machine import choose, default_jobs, facts_of, open_engine, planned
+from runner.machine import choose, default_jobs, facts_of, open_engine, planned, unheld
 from runner.model import (
     Cell,
     CellFinished,
@@ -74,7 +74,7 @@ def run(options: RunOptions, *, show: Show | None = None) -> int:
     directory = rundir.create(options.out)
     chart = candidates.keep(chart, directory.path)
     judge = _judge(chart, options.matrix, known=options.known, seed=options.seed)
-    for note in candidates.notes(chart):
+    for note in (*candidates.notes(chart), *unheld(chart, plan)):
         display.note(note)
     shutil.copyfile(options.matrix, directory.path / MATRIX_COPY)
     results.write_atomically(directory.path / PLAN, planning.to_json(plan))

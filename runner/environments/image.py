@@ -14,8 +14,8 @@ from pathlib import Path
 from docker import DockerClient
 from docker.errors import APIError, DockerException, ImageNotFound
 
-from runner.environments import progress, steps
-from runner.environments.base_image import BaseImage, base_image
+from runner.environments import held, progress, steps
+from runner.environments.base_image import LABEL, BaseImage, base_image
 from runner.environments.context import dockerfile, pack
 from runner.environments.locks import only_one
 from runner.environments.progress import Say
@@ -76,7 +76,7 @@ def _base_of(client: DockerClient, layer: Layer, root: Path, say: Say) -> BaseIm
     if layer.over is None:
         return base_image(client, say=say)
     below = ensure_image(client, layer.over, root=root, say=say)
-    return BaseImage(name=below.tag, id=below.id, complete=True)
+    return BaseImage(name=below.tag, id=below.id, complete=True)  # its label says what it is built on in turn
 
 
 def _existing(client: DockerClient, tag: str, layer: Layer) -> Image | None:
@@ -138,16 +138,18 @@ def _download(layer: Lock | Recipe, scratch: Path, wheels: Path, log: Path, what
         say=say,
     )
     if isinstance(layer, Lock):
-        named, wanted = f"what {layer.path.name} names", ["--requirement", str(layer.path)]
+        checked = [held.CHECKED] if layer.held else []
+        names, wanted = f"what {layer.path.name} names", [[*checked, "--requirement", str(layer.path)]]
     else:
-        named, wanted = ", ".join(layer.packages), list(layer.packages)
-    steps.run(
-        [str(python), *_DOWNLOAD, "--dest", str(wheels), *wanted],
-        log=log,
-        what=f"{what}: downloading {named}",
-        say=say,
-        progress=steps.pip_progress(layer.path) if isinstance(layer, Lock) else lambda _: "",
-    )
+        names, wanted = ", ".join(map(held.named, layer.packages)), held.calls(layer.packages, scratch / "packages.txt")
+    for one in wanted:
+        steps.run(
+            [str(python), *_DOWNLOAD, "--dest", str(wheels), *one],
+            log=log,
+            what=f"{what}: downloading {names}",
+            say=say,
+            progress=steps.pip_progress(layer.count) if isinstance(layer, Lock) else lambda _: "",
+        )
 
 
 def _run_build(
@@ -173,8 +175,8 @@ def _run_build(
             forcerm=True,
             decode=True,
             timeout=BUILD_TIMEOUT_S,
-            buildargs={"BASE_IMAGE": base.name, "BUILD_ID": key, **_expected(layer)},
-            labels={RELEASE: layer.release},
+            buildargs={"BASE_IMAGE": base.name, "BUILD_ID": key, **_own_arguments(layer)},
+            labels={RELEASE: layer.release, **({LABEL: base.digest} if layer.over is None else {})},
             # Our own base needs nothing from a network.
             network_mode="none" if base.complete else None,
         )
@@ -188,8 +190,13 @@ def _run_build(
                 raise steps.broken(f"{what}: docker build", "".join(output), log)
 
 
-def _expected(layer: Layer) -> dict[str, str]:
-    return {"EXPECTED": layer.expected} if isinstance(layer, Recipe) else {}
+def _own_arguments(layer: Layer) -> dict[str, str]:
+    match layer:
+        case Recipe():
+            return {"EXPECTED": layer.expected}
+        case Lock() if layer.held:
+            return {"CHECKED": held.CHECKED}
+    return {}
 
 
 def _require_space(root: Path, needed: int, what: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.environments import steps
+from runner.environments import held, steps
 from runner.environments.edits import edits
 from runner.environments.progress import Say
 from runner.environments.recipe import Edited, Lock, Recipe
@@ -22,11 +22,15 @@ def install(lock: Lock, folder: Path, *, base: Path, log: Path, what: str, say: 
     """A venv with what the lock names."""
     steps.run([str(base), "-m", "venv", str(folder)], log=log, what=f"{what}: making a venv (log: {log})", say=say)
     steps.run(
-        [str(folder / "bin/python"), *_PIP, "--only-binary=:all:", "--requirement", str(lock.path)],
+        [
+            *(str(folder / "bin/python"), *_PIP, "--only-binary=:all:"),
+            *([held.CHECKED] if lock.held else []),
+            *("--requirement", str(lock.path)),
+        ],
         log=log,
         what=f"{what}: installing from {lock.path.name}",
         say=say,
-        progress=steps.pip_progress(lock.path),
+        progress=steps.pip_progress(lock.count),
     )
 
 
@@ -40,8 +44,9 @@ def lay(recipe: Recipe, folder: Path, over: Path, *, base: Path, log: Path, what
     python = str(folder / "bin/python")
     # Before it finds the others, so that pip leaves those alone.
     pip = [str(over / "bin/python"), "-m", "pip", "--python", python, *_PIP[2:], "--only-binary=:all:"]
-    names = ", ".join(recipe.packages)
-    steps.run([*pip, *recipe.packages], log=log, what=f"{what}: installing {names}", say=say)
+    names = ", ".join(map(held.named, recipe.packages))
+    for asked in held.calls(recipe.packages, folder / "packages.txt"):
+        steps.run([*pip, *asked], log=log, what=f"{what}: installing {names}", say=say)
     find(folder, over)
     steps.run(
         [python, *_PIP, "--no-index", "--no-build-isolation", str(recipe.plugin)],

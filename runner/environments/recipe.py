@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.candidates import digest_of
+from runner.environments.held import is_wheel, lock_is_held, named, pinned, unheld
 from runner.errors import UsageError
 from runner.matrix import Matrix
 from runner.model import Candidate, CandidateKind
@@ -21,7 +22,7 @@ class Lock:
     """What releases share: every package that a lock names, and nothing of ours."""
 
     path: Path
-    """Every package as `name==version`; a line `# python: 3.11` says which Python it was made for."""
+    """Every package as `name==version` with the hash of its wheel; a line `# python: 3.11` says for which Python."""
 
     release = ""
     over = None
@@ -34,6 +35,20 @@ class Lock:
     def title(self) -> str:
         """What messages call the environment."""
         return f"what releases share ({self.path.name})"
+
+    @property
+    def count(self) -> int:
+        """How many packages it names."""
+        return len(pinned(self.path.read_text()))
+
+    @property
+    def held(self) -> bool:
+        """Whether each package is held to the hash of its file."""
+        return lock_is_held(self.path.read_text())
+
+    @property
+    def unheld(self) -> tuple[str, ...]:
+        return () if self.held else (f"what {self.path.name} names",)
 
     @property
     def python(self) -> str:
@@ -55,7 +70,8 @@ class Recipe:
     """The value of the vllm axis."""
     lock: Path
     packages: tuple[str, ...]
-    """As `name==version`, or the absolute path of a wheel; without what they depend on."""
+    """As `name==version`, with ` --hash=sha256:...` or without, or the absolute path of a wheel; without what they
+    depend on."""
     plugin: Path
     check: Path
 
@@ -78,6 +94,11 @@ class Recipe:
     def python(self) -> str:
         """The Python of the lock."""
         return self.over.python
+
+    @property
+    def unheld(self) -> tuple[str, ...]:
+        """What is held to no hash: the index may give any file of that name and version."""
+        return (*map(named, unheld(self.packages)), *self.over.unheld)
 
     @property
     def expected(self) -> str:
@@ -111,6 +132,10 @@ class Edited:
     @property
     def python(self) -> str:
         return self.over.python
+
+    @property
+    def unheld(self) -> tuple[str, ...]:
+        return self.over.unheld
 
 
 Layer = Lock | Recipe | Edited
@@ -146,11 +171,6 @@ def recipe_for(chart: Matrix, release: str) -> Recipe | Edited:
         others = (one for one in spec.packages if not _VLLM.match(one))
         return replace(made, release=release, packages=(str(Path(candidate.path).absolute()), *others))
     return Edited(candidate=candidate, over=made)
-
-
-def is_wheel(package: str) -> bool:
-    """Whether one of a recipe's packages is a file of this machine."""
-    return package.endswith(".whl")
 
 
 def digest(*parts: str | Path) -> str:

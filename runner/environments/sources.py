@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from runner.environments import layers, steps, venv
+from runner.environments import held, layers, steps, venv
 from runner.environments.edits import Files
 from runner.environments.progress import Say
+from runner.environments.recipe import recipe_for
 from runner.errors import EnvironmentBroken
 from runner.matrix import Matrix
 from runner.patches import PACKAGE
@@ -41,8 +42,11 @@ def obtain(chart: Matrix, release: str, say: Say) -> Files:
     package, kept = chart.environments[release].packages[0], _kept(chart, release)
     ROOT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
-        log, what = kept.with_suffix(".log"), f"reading vllm {release}: downloading {package}"
-        command = [sys.executable, *_DOWNLOAD, "--dest", folder, package]
+        log, what = kept.with_suffix(".log"), f"reading vllm {release}: downloading {held.named(package)}"
+        (asked,) = held.calls([package], Path(folder, "packages.txt"))
+        # The hash is of the wheel for the Python of the lock, whatever Python asks for it.
+        python = ("--python-version", recipe_for(chart, release).python) if held.is_held(package) else ()
+        command = [sys.executable, *_DOWNLOAD, *python, "--dest", folder, *asked]
         steps.run(command, log=log, what=what, say=say)
         texts = Path(folder, "texts")
         try:
@@ -84,7 +88,7 @@ def _open(path: Path) -> Kept:
 
 
 def _kept(chart: Matrix, release: str) -> Path:
-    return ROOT / f"{chart.environments[release].packages[0].replace('==', '-')}.zip"
+    return ROOT / f"{held.named(chart.environments[release].packages[0]).replace('==', '-')}.zip"
 
 
 def _release_of(place: Path) -> str:

@@ -31,6 +31,15 @@ _ADVICE = (
         "(`pip config list`)",
     ),
     (
+        r"THESE PACKAGES DO NOT MATCH THE HASHES",
+        "the package index gave another file than the one that was locked: do not use it; where you know that the file "
+        "is right, `runner env hash` prints its hash, to write into the lock or matrix.yaml",
+    ),
+    (
+        r"Hashes are required in --require-hashes mode",
+        "the lock has hashes for some packages and not for all: `runner env hash --lock FILE` writes them into it",
+    ),
+    (
         r"No matching distribution found for torch==",
         "pip has no CPU build of torch: give it PyTorch's CPU wheel index, for example through PIP_EXTRA_INDEX_URL, "
         "or a folder with the wheel through PIP_FIND_LINKS; in GitHub Actions write the index's address as one line "
@@ -101,9 +110,8 @@ def run(
     return output
 
 
-def pip_progress(lock: Path) -> Callable[[str], str]:
+def pip_progress(total: int) -> Callable[[str], str]:
     """Reads `74 of 161 packages found` out of what pip has printed so far."""
-    total = lock.read_text().count("==")
 
     def progress(output: str) -> str:
         if "Installing collected packages" in output:

@@ -18,9 +18,11 @@ VERSIONS = (
     "torch",
     "candidate",
     "image_digest",
+    "base_digest",
     "gpu",
     "driver",
     "recipe_digest",
+    "hashes",
     "cases_digest",
 )
 """What may have changed between two results; the name of the machine is no cause."""

@@ -115,7 +115,7 @@ def _runs(inputs: Inputs) -> Section:
 
 
 def _digests(rows: Iterable[CellResult]) -> Iterator[str]:
-    keys = ("recipe_digest", "cases_digest", "image_digest")
+    keys = ("recipe_digest", "hashes", "cases_digest", "image_digest", "base_digest")
     found = {(row.evidence, key, row.environment.get(key, "")) for row in rows for key in keys}
     return (f"{evidence} {key} {value}" for evidence, key, value in sorted(found) if value)
 

@@ -66,7 +66,17 @@ Evidences = Annotated[
 Refusals = Annotated[list[Text], _AtLeastOne, _Listed, _one_or_more(_TEXT)]
 """What a reason must contain, one of them; `expected` alone are the refusals that the matrix expects."""
 EnvironmentKey = Literal[
-    "vllm", "flashinfer", "torch", "image_digest", "gpu", "driver", "machine", "recipe_digest", "cases_digest"
+    "vllm",
+    "flashinfer",
+    "torch",
+    "image_digest",
+    "base_digest",
+    "gpu",
+    "driver",
+    "machine",
+    "recipe_digest",
+    "hashes",
+    "cases_digest",
 ]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.actions import api_asked, api_comments, api_issues
+from tests.actions import api_asked, api_comments, api_issues, releases_played
 from tests.answering import answering
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def served(github: "GitHub") -> Iterator[str]:
         lambda path, authorization: answer(github, path, authorization or ""),
         lambda path, authorization, given: (
             api_comments.write(github, path, authorization or "", given)
+            or releases_played.upload(github, path, authorization or "", given)
             or api_issues.write(github, path, authorization or "", given)
             or api_asked.do(github, path, authorization or "", given)
         ),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.environments import venv
-from tests.actions import api_played, python_played
+from tests.actions import api_played, python_played, releases_played
 from tests.actions.events import MAIN
 from tests.actions.harness import GitHub, Machine
 
@@ -66,6 +66,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 def build(tmp_path: Path) -> Iterator[Build]:
     """Makes the GitHub of a story, with its API."""
     python_played.make(tmp_path / "bin")
+    releases_played.make(tmp_path / "bin")
     stack = []
 
     def make(tree_of_main: Path, *machines: Machine, secrets: dict[str, str] | None = None, **named: str) -> GitHub:

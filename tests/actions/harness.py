@@ -85,6 +85,8 @@ class GitHub:
     """Of commits: commit, context, state, address."""
     asked: list[Callable[..., "Run"]] = field(default_factory=list)
     """What the API was asked to start: it begins after the answer, when a story says `go_on`."""
+    releases: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """By tag, their files by name."""
     lists_only_what_ran_again: bool = False
     """Whether the jobs of a later attempt are only those that ran in it: GitHub's documentation leaves it open."""
     dies: frozenset[str] = frozenset()
@@ -173,6 +175,8 @@ class Run:
     cancelled: bool = False
     artifacts: dict[str, Path] = field(default_factory=dict)
     attested: list[str] = field(default_factory=list)
+    kept_days: dict[str, int] = field(default_factory=dict)
+    """Of artifacts that say so."""
     tokens: dict[str, dict[str, str]] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     """Of the newest attempt, by name; those that were not run again are still there."""

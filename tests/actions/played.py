@@ -2,6 +2,7 @@
 action.yml at the commit that is pinned."""
 
 import fnmatch
+import hashlib
 import json
 import shutil
 import subprocess
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from tests.actions.harness import Job
 
 PINS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("pins.json").read_text())
+
+
+MOST_DAYS = 90
+"""That the settings of this repository allow: a longer time is cut down. Source: README of upload-artifact."""
 
 
 class ActionFailed(Exception):
@@ -105,6 +110,8 @@ def _upload(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target / relative)
     job.run.artifacts[name] = target
+    if days := int(inputs.get("retention-days") or 0):  # 0 is what the repository's settings say
+        job.run.kept_days[name] = min(days, MOST_DAYS)
     return {"artifact-id": str(len(job.run.artifacts))}
 
 
@@ -143,11 +150,14 @@ def _attest(inputs: Mapping[str, str], job: "Job") -> dict[str, str]:
     for need in ("id-token", "attestations"):
         if job.permissions.get(need) != "write":
             raise ActionFailed(f"attest: the job lacks the permission {need}: write")
-    subjects = [path for path in job.workspace.glob(inputs["subject-path"]) if path.is_file()]
+    patterns = inputs["subject-path"].split()
+    subjects = [path for pattern in patterns for path in job.workspace.glob(pattern) if path.is_file()]
     if not subjects:
         raise ActionFailed("attest: no subject was found")
     job.run.attested += [path.name for path in subjects]
-    return {"attestation-id": "1"}
+    bundle = job.folder / "attestation.json"
+    bundle.write_text(json.dumps({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in subjects}))
+    return {"attestation-id": "1", "bundle-path": str(bundle)}
 
 
 ACTIONS = {

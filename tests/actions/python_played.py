@@ -1,12 +1,15 @@
-"""`python3 -m venv PLACE` and `PLACE/bin/python -m pip install PROJECT`, without a package index and in a second.
+"""`python3 -m venv PLACE`, then `PLACE/bin/python -m pip install` of a lock and of the project, without a package index
+and in a second.
 
 What pip would make of the project's wheel is laid out by hand, as pyproject.toml says; its dependencies are those of
-the Python that runs the tests.
+the Python that runs the tests. Real pip and the real lock are tried in tests/unit/test_runner_lock.py.
 """
 
+import argparse
 import compileall
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -29,7 +32,7 @@ exec "{python}" "$@"
 """
 VENV_PYTHON = """#!/usr/bin/env bash
 if [[ "${{1-}} ${{2-}} ${{3-}}" == "-m pip install" ]]; then
-    exec "{python}" "{itself}" "${{@: -1}}" "$(dirname "$(dirname "$0")")"
+    exec "{python}" "{itself}" "$(dirname "$(dirname "$0")")" "${{@:4}}"
 fi
 exec "{python}" "$@"
 """
@@ -92,5 +95,35 @@ def _lay_out(contents: dict[str, Path], library: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def pip(place: Path, arguments: list[str]) -> None:
+    """`pip install`, as far as install.sh calls it; an option that is not known here ends it."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for name in ("quiet", "disable-pip-version-check", "require-hashes", "no-index", "no-deps", "no-build-isolation"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--only-binary")
+    parser.add_argument("--requirement", type=Path)
+    parser.add_argument("project", nargs="?", type=Path)
+    asked = parser.parse_args(arguments)
+    names = place / "names"
+    if asked.requirement:
+        if not asked.require_hashes or asked.only_binary != ":all:":
+            sys.exit("played: whatever the index gives would be installed")
+        entries = re.sub(
+            r"\s*\\\n\s*", " ", re.sub(r"^\s*#.*\n?", "", asked.requirement.read_text(), flags=re.MULTILINE)
+        )
+        for line in entries.splitlines():
+            if not re.fullmatch(r"[\w.-]+==[^ ]+( ; [^-]+?)?( --hash=sha256:[0-9a-f]{64})+", line):
+                sys.exit(f"played: in --require-hashes mode, all requirements must have hashes: {line}")
+        names.write_text(entries)
+    if asked.project:
+        if not (asked.no_index and asked.no_deps):
+            sys.exit("played: the dependencies of the project would come from an index")
+        if not asked.no_build_isolation:
+            sys.exit("played: hatchling would come from an index")
+        if not names.is_file() or "hatchling==" not in names.read_text():
+            sys.exit("played: BackendUnavailable: Cannot import 'hatchling.build'")
+        install(asked.project, place)
+
+
 if __name__ == "__main__":
-    install(Path(sys.argv[1]), Path(sys.argv[2]))
+    pip(Path(sys.argv[1]), sys.argv[2:])

@@ -1,5 +1,10 @@
 """Our workflows, executed: each story ends as it should. Real vLLM where cells run."""
 
+import hashlib
+import io
+import json
+import tarfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,14 +12,25 @@ import pytest
 from runner import results
 from runner.engines.local import marked
 from runner.environments import venv
+from runner.signoff import verify
 from tests.actions.conftest import EXCLUDED, ONE_PASSES, OVERFLOWS, OWN, PASSES, PROJECT, SECRETS, Build, gpu_machine
 from tests.actions.events import MAIN, MERGED, pull_request
 from tests.actions.harness import Event, Job, Run
+from tests.actions.played import MOST_DAYS
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
 
 GATE = "matrix / gate"
 HOSTED = "matrix / hosted (hosted)"
+SMALL = f"""\
+about: what the story runs
+max_age_days: 30
+require:
+  - name: what the story runs
+    cells: {json.dumps(PASSES)}
+    evidence: emulated
+    because: there is no GPU
+"""
 PLAN, NIGHTLY, RELEASE = "plan / plan", "nightly / gate", "release / gate"
 
 
@@ -160,6 +176,28 @@ def test_a_release_is_signed_off_and_attested(tree, build: Build) -> None:
     assert "NO-GO" in again.job("signoff").log
     assert len(runs_of(again)) == 2, "what was run before counts too"
     assert runs_of(run)[0] in runs_of(again)
+    assert "signoff-asset" not in run.artifacts | again.artifacts
+
+    # A policy that asks for what there is says GO, and the release of that tag keeps the bundle.
+    (github.trees[OWN, MAIN] / "policies/small.yaml").write_text(SMALL)
+    inputs = {**inputs, "policy": "small", "alone": True, "release_tag": "v1.0", "retention_days": "400"}
+    shipped = github.trigger("release-signoff.yml", Event("workflow_dispatch", MAIN, "refs/heads/main", inputs=inputs))
+    assert told(shipped) == {"signoff": "success", "asset": "failure"}, [job.log for job in shipped.all_jobs]
+    assert "release not found" in shipped.job("asset").log
+    github.releases = {"v1.0": {}}
+    shipped.rerun_job("asset")
+    assert told(shipped) == {"signoff": "success", "asset": "success"}, shipped.job("asset").log
+    archive, attestation = (f"signoff-{shipped.number}-1.{end}" for end in ("tar", "sigstore.json"))
+    kept = github.releases["v1.0"]
+    assert set(kept) == {archive, attestation}
+    assert json.loads(kept[attestation])[archive] == hashlib.sha256(kept[archive]).hexdigest(), "it is attested itself"
+    with tarfile.open(fileobj=io.BytesIO(kept[archive])) as tar:
+        tar.extractall(github.folder, filter="data")
+    sums = (github.folder / "bundle/SHA256SUMS").read_bytes()
+    assert sums == (shipped.artifacts["signoff"] / "SHA256SUMS").read_bytes()
+    found = verify.verify(github.folder / "bundle", now=datetime.now(UTC))
+    assert (found.findings, found.decision) == ((), "GO")
+    assert shipped.kept_days["signoff"] == MOST_DAYS, "400 days are more than the repository's settings allow"
 
 
 def runs_of(run) -> list[str]:

@@ -1,5 +1,6 @@
 """The walls around a container, judged from what a cell sees inside, and what befalls containers in particular."""
 
+import io
 from pathlib import Path
 
 import docker
@@ -8,6 +9,7 @@ import requests
 
 from runner.engines.base import CannotStart, NotNow
 from runner.engines.docker import DockerEngine
+from runner.environments.base_image import LABEL
 from runner.model import Death, State, WorkerReady
 from tests.contract.bench import CASES, WORKER, Bench, cell, order, passed
 
@@ -76,6 +78,25 @@ def test_a_cell_cannot_kill_its_worker(bench: Bench) -> None:
 def test_the_image_is_in_the_outcome(bench: Bench, docker_client: docker.DockerClient, image: str) -> None:
     (outcome,) = bench.do("nothing")
     assert outcome.environment["image_digest"] == docker_client.images.get(image).id
+    assert outcome.environment["base_digest"] == "", "nothing says what it is built on"
+
+
+def test_the_digest_of_an_images_base_is_in_the_outcome(
+    docker_client: docker.DockerClient, image: str, tmp_path: Path
+) -> None:
+    """An image made by hand, of a base that was named by its digest, as containers/cuda.Dockerfile labels it."""
+    digest = f"sha256:{'ab' * 32}"
+    text = io.BytesIO(f"FROM {image}\nLABEL {LABEL}=vllm/vllm-openai@{digest}\n".encode())
+    made, _ = docker_client.images.build(fileobj=text, rm=True)
+    engine = DockerEngine(
+        docker_client, image_for=lambda _: str(made.id), cases=CASES, worker=WORKER, run_id="labelled"
+    )
+    try:
+        (outcome,) = Bench(engine, tmp_path).do("nothing")
+        assert outcome.environment["base_digest"] == digest
+    finally:
+        engine.close()
+        docker_client.images.remove(str(made.id))
 
 
 def test_an_image_that_is_not_there_is_infra_with_its_name(docker_client: docker.DockerClient, tmp_path: Path) -> None:

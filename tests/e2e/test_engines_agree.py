@@ -23,7 +23,7 @@ def results(engine: str, out: Path) -> dict[str, dict[str, Any]]:
 
 
 def without_times_and_places(row: dict[str, Any]) -> dict[str, Any]:
-    del row["duration_s"], row["ended_at"], row["environment"]["image_digest"]
+    del row["duration_s"], row["ended_at"], row["environment"]["image_digest"], row["environment"]["base_digest"]
     for case in row["cases"]:
         del case["duration_s"]
     return row

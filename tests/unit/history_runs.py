@@ -16,10 +16,12 @@ FACTS = {
     "torch": "2.13.0+cpu",
     "candidate": "",
     "image_digest": "",
+    "base_digest": "",
     "gpu": "",
     "driver": "",
     "machine": "lab1",
     "recipe_digest": "aaaa",
+    "hashes": "",
     "cases_digest": "cccc",
 }
 

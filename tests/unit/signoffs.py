@@ -78,13 +78,14 @@ waivers:
     issue: {ISSUE}
 """
 
-EMULATED = {"torch": "2.13.0+cpu", "machine": "lab1", "recipe_digest": "aa11", "cases_digest": "cc11"}
+EMULATED = {"torch": "2.13.0+cpu", "machine": "lab1", "recipe_digest": "aa11", "hashes": "all", "cases_digest": "cc11"}
 ON_A_GPU = {
     "torch": "2.13.0+cu130",
     "machine": "lab2",
     "recipe_digest": "dd22",
     "cases_digest": "cc11",
     "image_digest": f"sha256:{'ab' * 32}",
+    "base_digest": f"sha256:{'ba' * 32}",
     "gpu": "NVIDIA B200",
     "driver": "590.1",
 }

@@ -109,10 +109,12 @@ def test_the_facts_of_a_cell_arrive_in_its_outcome(bench: Bench) -> None:
         "flashinfer": "0",
         "torch": "0",
         "image_digest": "sha256:fake",
+        "base_digest": "",
         "gpu": "",
         "driver": "",
         "machine": "",
         "recipe_digest": "",
+        "hashes": "",
         "candidate": "",
         "cases_digest": "",
     }

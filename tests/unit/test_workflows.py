@@ -20,6 +20,7 @@ TOOLS = Path(sys.executable).parent
 HOSTED = "ubuntu-24.04"
 WRITES = {
     ("release-signoff.yml", "signoff"): {"id-token", "attestations"},
+    ("release-signoff.yml", "asset"): {"contents"},
     ("matrix-nightly.yml", "report"): {"issues"},
     ("matrix-gpu.yml", "report"): {"issues"},
     ("matrix-gpu.yml", "status"): {"statuses", "pull-requests"},
