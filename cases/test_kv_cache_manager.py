@@ -10,6 +10,7 @@ from cases import kv_lives, reference, vllm_api
 from cases.cell import Cell
 from cases.kv_lives import Shape
 from cases.kv_worker import Life, Seen, play
+from cases.patterns import Full
 from cases.verdicts import Batch
 from cases.vllm_api import kv_cache
 
@@ -69,12 +70,12 @@ def _judge(
 
 def _through_rows(deployment: vllm_api.Deployment, scheduler: kv_cache.Scheduling) -> Callable[[Seen], Iterator[str]]:
     """Looks up the chunked layers' keys as a kernel does: through vLLM's rows of the scheduler's own block tables."""
-    chunk, size, looks = deployment.cell.chunk, deployment.spec.block_size, iter(range(LOOKS))
-    group = next((g for g, of in enumerate(scheduler.groups) if of.chunk is not None), 0)
+    pattern, size, looks = deployment.pattern, deployment.spec.block_size, iter(range(LOOKS))
+    group = next((g for g, of in enumerate(scheduler.groups) if of.pattern != Full()), 0)
 
     def look(seen: Seen) -> Iterator[str]:
         lens = np.array(seen.query_lens), np.array(seen.seq_lens)
-        rows = reference.rows(*lens, chunk)
+        rows = reference.rows(*lens, pattern)
         if len(rows.request) == len(seen.query_lens) or next(looks, None) is None:
             return  # no chunk border cuts a query
         batch = Batch(seen.query_lens, seen.seq_lens)

@@ -42,7 +42,7 @@ def test_a_build_leaves_nothing_behind(cell: Cell, auditor: Auditor) -> None:
 
 def _batches(cell: Cell) -> list[Named]:
     """Batches of few requests, those too that strain a builder whose buffers are large enough for them."""
-    of_the_cell = (batches.short_steps(cell.load), cell.spec_k, cell.chunk)
+    of_the_cell = (batches.short_steps(cell.load), cell.spec_k, cell.pattern)
     return batches.worst(*of_the_cell) + batches.splits_that_fit(*of_the_cell) + batches.within_capacity(*of_the_cell)
 
 

@@ -23,7 +23,7 @@ def test_kernels_are_told_pages_of_their_own_size(cell: Cell, deployment: vllm_a
         if cell.chunk % page or load.max_model_len < size:
             continue  # the splitter refuses such a chunk
         auditor = extents.Auditor(other)
-        for named in batches.within_capacity(load, cell.spec_k, cell.chunk):
+        for named in batches.within_capacity(load, cell.spec_k, cell.pattern):
             built = auditor.build(named.batch)
             assert built.metadata is not None, f"{named.name}: {built}"
             wrong = list(kernel_inputs.wrong(built, other))

@@ -37,7 +37,7 @@ def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
 
 def judge_the_worst(cell: Cell, auditor: extents.Auditor) -> None:
     """The same on the worst batches; where all of them fitted, a buffer may still be shorter than some batch needs."""
-    judge(auditor, batches.worst(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.worst(cell.load, cell.spec_k, cell.pattern))
     if latent := auditor.latent():
         raise Overflowed(latent)
 
@@ -51,7 +51,7 @@ def _shown(auditor: extents.Auditor, batch: Batch) -> tuple[Overflow, ...]:
 @flashinfer
 def test_paged_kv_buffers_hold_batches_without_a_split(cell: Cell, auditor: extents.Auditor) -> None:
     """As many virtual batches as requests: what was sized for max_num_seqs is enough."""
-    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.pattern))
 
 
 @flashinfer
@@ -63,7 +63,7 @@ def test_paged_kv_buffers_hold_the_worst_batches(cell: Cell, auditor: extents.Au
 @others
 def test_builder_buffers_hold_batches_without_a_split(cell: Cell, auditor: extents.Auditor) -> None:
     """The other backends' builders, on batches with as many virtual batches as requests."""
-    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.pattern))
 
 
 @others

@@ -19,8 +19,8 @@ NAME = "cum_seq_lens_kv"
 
 def test_prefill_lengths_have_an_entry_for_each_row(cell: Cell, auditor: extents.Auditor) -> None:
     """`cum_seq_lens_kv` has one entry more than prefill rows, and counts the pages before each row."""
-    named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
-    named += batches.worst(cell.load, cell.spec_k, cell.chunk)
+    named = batches.within_capacity(cell.load, cell.spec_k, cell.pattern)
+    named += batches.worst(cell.load, cell.spec_k, cell.pattern)
     extents.measure(auditor, named, lengths_of)
 
 

@@ -64,28 +64,28 @@ def test_no_kernel_reads_past_an_end(cell: Cell, computing: Forward) -> None:
 
 def within_capacity(cell: Cell) -> list[Named]:
     """No more virtual batches than requests, or than max_num_seqs."""
-    load, of_the_cell = batches.cut_down(cell.load, cell.chunk, 4), (cell.spec_k, cell.chunk)
+    load, of_the_cell = batches.cut_down(cell.load, cell.pattern, 4), (cell.spec_k, cell.pattern)
     named = batches.within_capacity(load, *of_the_cell) + batches.splits_that_fit(load, *of_the_cell)
     return _affordable(named, cell, "within capacity")
 
 
 def wherever_tokens_stand(cell: Cell) -> list[Named]:
     """Few query tokens, and the fewest that give a virtual batch more than max_num_seqs."""
-    of_the_cell = (cell.load, cell.spec_k, cell.chunk)
+    of_the_cell = (cell.load, cell.spec_k, cell.pattern)
     named = [*batches.few_tokens(*of_the_cell), *batches.one_row_more(*of_the_cell)]
     return _affordable(named, cell, "wherever tokens stand")
 
 
 def worst(cell: Cell) -> list[Named]:
     """Of a load that is cut down to four requests, a step of two chunks, and sequences of four."""
-    named = batches.worst(batches.cut_down(cell.load, cell.chunk, 4), cell.spec_k, cell.chunk)
+    named = batches.worst(batches.cut_down(cell.load, cell.pattern, 4), cell.spec_k, cell.pattern)
     return _affordable(named, cell, "worst")
 
 
 def _affordable(named: list[Named], cell: Cell, kind: str) -> list[Named]:
     """Those that there is time for: all with not too many keys, or, interpreted, the quickest ones."""
     if cell.evidence != "interpreted":
-        return [one for one in named if batches.keys_seen(one, cell.chunk) <= KEYS]
+        return [one for one in named if batches.keys_seen(one, cell.pattern) <= KEYS]
     kept, left = [], INTERPRETED[kind]
     for one in sorted(named, key=lambda one: _programs(one, cell)):
         left -= _programs(one, cell)
@@ -100,7 +100,7 @@ def _programs(named: Named, cell: Cell) -> int:
 
     A tile is 4 query tokens by 16 keys, the smallest that vLLM's unified attention takes for groups of four.
     """
-    rows = Need.of(named.batch, cell.chunk, cell.load.block_size).rows
+    rows = Need.of(named.batch, cell.pattern, cell.load.block_size).rows
     tiles = (-(-rows.query_lens // 4)) @ (-(-rows.key_lens // 16)) * cell.load.num_kv_heads
     return int(rows.key_lens.sum() + 8 * tiles)
 
