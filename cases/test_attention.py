@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cases import attention_inputs, batches, extents, interpreter, reference
 from cases.cell import Cell, Load
@@ -12,6 +13,7 @@ TOLERANCE = 1e-12
 """Both sides compute in float64 what is below 1."""
 
 
+@pytest.mark.kind("attention")
 def test_attention_is_that_of_the_definition(cell: Cell, auditor: extents.Auditor) -> None:
     """The largest error over query tokens and heads, on random inputs and on such that tell sets of keys apart.
 

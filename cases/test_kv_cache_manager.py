@@ -14,13 +14,17 @@ from cases.patterns import Full
 from cases.verdicts import Batch
 from cases.vllm_api import kv_cache
 
-pytestmark = pytest.mark.cell(backend=["flash_attn"], arch=["sm90"], vllm=lambda _: kv_cache.KNOWN)
+pytestmark = [
+    pytest.mark.cell(backend=["flash_attn"], arch=["sm90"]),
+    pytest.mark.release(kv_cache.KNOWN, "how to drive its scheduler was not looked at"),
+]
 """Neither the scheduler nor the manager asks for either: one of each stands for all."""
 
 LOOKS = 4
 """Steps of a play in which the keys are also looked up through vLLM's rows."""
 
 
+@pytest.mark.kind("KV-cache manager")
 def test_each_query_token_finds_its_own_keys(
     cell: Cell, deployment: vllm_api.Deployment, pytestconfig: pytest.Config
 ) -> None:
@@ -33,6 +37,7 @@ def test_each_query_token_finds_its_own_keys(
 
 
 @pytest.mark.cell(hybrid=["on"])
+@pytest.mark.kind("KV-cache manager")
 def test_overlapped_steps_find_their_own_keys(
     cell: Cell, deployment: vllm_api.Deployment, pytestconfig: pytest.Config
 ) -> None:

@@ -17,9 +17,10 @@ from cases.stand_ins import OutOfRange
 from cases.verdicts import Overflow, Overflowed
 from cases.vllm_api import layers
 
-pytestmark = pytest.mark.cell(vllm=lambda _: layers.KNOWN)
+pytestmark = pytest.mark.release(layers.KNOWN, "it groups layers inside its model runner")
 
 
+@pytest.mark.kind("builder of each layer")
 def test_each_layer_has_the_builder_of_its_kind(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """Decodes and verify windows amid a second chunk: a chunked layer's rows see that chunk, others everything."""
     named = batches.within_capacity(batches.short_steps(cell.load), cell.spec_k, cell.pattern)[:2]

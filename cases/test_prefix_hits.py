@@ -11,10 +11,14 @@ from cases.kv_worker import Seen, play
 from cases.patterns import Full
 from cases.vllm_api import kv_cache
 
-pytestmark = pytest.mark.cell(backend=["flash_attn"], arch=["sm90"], vllm=lambda _: kv_cache.KNOWN)
+pytestmark = [
+    pytest.mark.cell(backend=["flash_attn"], arch=["sm90"]),
+    pytest.mark.release(kv_cache.KNOWN, "how to drive its scheduler was not looked at"),
+]
 """The manager asks for neither: one of each stands for all."""
 
 
+@pytest.mark.kind("prefix hits")
 def test_prefix_hits_are_as_long_as_the_definition_allows(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """A prompt computed before is found again, up to the first page that its next token needs and that has gone.
 

@@ -14,6 +14,7 @@ from cases.test_virtual_batches import assert_split
 from cases.verdicts import Batch, Overflow, Wrong, words_of
 
 
+@pytest.mark.kind("random batches")
 def test_random_batches_fit_and_are_right(cell: Cell, auditor: extents.Auditor, pytestconfig: pytest.Config) -> None:
     """The split and what kernels are told, by the definition; what overruns is cut down like any other overflow."""
     seed = pytestconfig.getoption("--seed")

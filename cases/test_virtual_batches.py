@@ -1,11 +1,13 @@
 """vLLM's split of a step into virtual batches, against chunked local attention by its definition."""
 
 import numpy as np
+import pytest
 
 from cases import batches, extents, reference, vllm_api
 from cases.cell import Cell
 
 
+@pytest.mark.kind("split")
 def test_each_query_token_reaches_exactly_its_chunk(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """The physical KV slots that each query token reads, through the virtual block table, are its chunk's up to it."""
     load = batches.few_requests(cell.load)

@@ -20,6 +20,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.kind("draft mask of XQA")
 def test_draft_mask_has_a_row_for_each_window(cell: Cell, auditor: extents.Auditor) -> None:
     """Windows inside a chunk, windows cut by a boundary, and ends of prompts cut into rows of one length.
 

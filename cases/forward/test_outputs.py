@@ -33,6 +33,7 @@ def computing(request: pytest.FixtureRequest, auditor: extents.Auditor) -> Forwa
 _COMPUTING = pytest.StashKey[tuple[extents.Auditor, Forward]]()
 
 
+@pytest.mark.kind("outputs without a split")
 def test_outputs_are_right_within_capacity(cell: Cell, computing: Forward) -> None:
     """Batches of a virtual batch per request, and as many as max_num_seqs: no buffer is too small for these."""
     named = within_capacity(cell)
@@ -41,17 +42,20 @@ def test_outputs_are_right_within_capacity(cell: Cell, computing: Forward) -> No
         raise Overflowed(overflows[:1])
 
 
+@pytest.mark.kind("outputs wherever tokens stand")
 def test_outputs_are_right_wherever_tokens_stand(cell: Cell, computing: Forward) -> None:
     """Few query tokens at every kind of place of a chunk, and as few as overrun what has max_num_seqs rows."""
     _assert_right(computing, wherever_tokens_stand(cell))
 
 
 @pytest.mark.cell(lambda cell: bool(worst(cell)))  # an interpreter has no time for some
+@pytest.mark.kind("outputs of the worst batches")
 def test_outputs_are_right_for_the_worst_batches(cell: Cell, computing: Forward) -> None:
     """The batches that strain buffers most, of a load that is cut down."""
     _assert_right(computing, worst(cell))
 
 
+@pytest.mark.kind("reads of kernels")
 def test_no_kernel_reads_past_an_end(cell: Cell, computing: Forward) -> None:
     """All batches: none overruns a buffer while it is built, and no kernel is handed less than it reads."""
     first: dict[tuple[str, str], Overflow] = {}
