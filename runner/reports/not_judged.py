@@ -21,8 +21,8 @@ def line(results: Sequence[CellResult]) -> str:
     """`vLLM 0.22.1: 12 cells were not judged by: padding, CUDA graphs`; empty where every kind of case judged."""
     groups: dict[tuple[str, tuple[str, ...]], int] = defaultdict(int)
     for row in results:
-        if found := kinds(row):
-            groups[str(row.axes.get("vllm", "")), tuple(found)] += 1
+        if unjudged := kinds(row):
+            groups[str(row.axes.get("vllm", "")), tuple(unjudged)] += 1
     said = []
     for (release, found), n in sorted(groups.items(), key=lambda item: -item[1]):
         cells = f"{count(n, 'cell')} {'was' if n == 1 else 'were'}"
