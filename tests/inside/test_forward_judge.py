@@ -79,7 +79,8 @@ def test_rows_that_nobody_wrote_and_nan_have_words_of_their_own() -> None:
     untouched, nan = attended(of, slots_in_order()), attended(of, slots_in_order())
     untouched[0, 1], nan[0, 3, 5] = SENTINEL, np.nan
     assert says(of, untouched) == (
-        "query token 0 (request 0, position 8191, place 8191), head 1: untouched; wrong are 0 of 1 query tokens"
+        "query token 0 (request 0, position 8191, place 8191 of its chunk), head 1: untouched; "
+        "wrong are 0 of 1 query tokens"
     )
     assert "head 3: NaN" in says(of, nan)
 
