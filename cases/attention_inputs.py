@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cases import reference
+from cases.patterns import Pattern
 
 SEED = 20250401
 """Of every random number here; a message that names a batch and this seed can be computed again."""
@@ -25,9 +26,9 @@ class Held:
 
     @classmethod
     def of(
-        cls, query_lens: reference.Ints, seq_lens: reference.Ints, chunk: int, table: reference.Ints, size: int
+        cls, query_lens: reference.Ints, seq_lens: reference.Ints, pattern: Pattern, table: reference.Ints, size: int
     ) -> "Held":
-        rows = reference.rows(query_lens, seq_lens, chunk)
+        rows = reference.rows(query_lens, seq_lens, pattern)
         request, position = np.full((2, size * (1 + int(table.max()))), -1)
         for of, first, count in zip(rows.request, rows.first, rows.key_lens, strict=True):
             keys = np.arange(first, first + count)
@@ -54,7 +55,7 @@ class Expected:
 
 
 def expected(
-    query_lens: reference.Ints, seq_lens: reference.Ints, chunk: int, table: reference.Ints, size: int, *,
+    query_lens: reference.Ints, seq_lens: reference.Ints, pattern: Pattern, table: reference.Ints, size: int, *,
     group: int, scale: float,
 ) -> Expected:  # fmt: skip
     """Two KV heads of `group` query heads each. The first has random numbers; the second zero queries and keys.
@@ -62,7 +63,7 @@ def expected(
     With those, each output is the mean of the visible values: multiples of 2^-26, so that sums are exact, and the means
     equal or wrong. Slots that no query of the step may reach hold NaN, the null page too.
     """
-    holds, tokens = Held.of(query_lens, seq_lens, chunk, table, size), int(query_lens.sum())
+    holds, tokens = Held.of(query_lens, seq_lens, pattern, table, size), int(query_lens.sum())
     held = holds.slots
     rng = np.random.default_rng(SEED)
     keys, values = np.full((2, len(holds.request), 2, SIZE), np.nan)
@@ -72,5 +73,5 @@ def expected(
     queries = np.zeros((tokens, 2 * group, SIZE))
     queries[:, :group] = rng.uniform(-4, 4, (tokens, group, SIZE))
     cache = reference.Cache(queries, keys, values)
-    wanted = reference.attention(cache, query_lens, seq_lens, chunk, table, size, scale)
+    wanted = reference.attention(cache, query_lens, seq_lens, pattern, table, size, scale)
     return Expected(cache, wanted, holds.request, holds.position)

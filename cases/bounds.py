@@ -7,6 +7,8 @@ the load (the other requests' tokens, `--long-prefill-token-threshold`, an encod
 Assumed: q >= 1. A row of padding (q = 0) that reached the splitter would still get a virtual batch, with a whole chunk
 of keys: N = T = 8, c = 16, four cut windows of 2 tokens and four such rows make 12 rows, and the formulas say 8.
 
+c is what a pattern cuts a sequence by (`Pattern.border`): the tokens of a chunk, or S where a token sees everything.
+
 A request that starts at `a` needs no more if it starts at `a mod c` (the same places in their chunks, a shorter
 sequence), so only 0 <= a < c is looked at.
 """
@@ -14,6 +16,7 @@ sequence), so only 0 <= a < c is looked at.
 from dataclasses import dataclass
 
 from cases.cell import Load
+from cases.patterns import Pattern
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,17 @@ def tokens(limits: Limits) -> int:
     return min(limits.max_num_batched_tokens, limits.max_num_seqs * limits.longest)
 
 
-def virtual_batches(limits: Limits, chunk: int) -> int:
+def virtual_batches(limits: Limits, pattern: Pattern) -> int:
     """The most rows after the split; each row of a request has the pages of one chunk, so this is `pages` of size c.
 
     For S > c that is min(T, 2N) + min(floor((T - 2N)+ / c), N (ceil(S / c) - 2)), and min(T, N) else. It is below the
     bound min(2N + ceil(T / c), T) of https://github.com/vllm-project/vllm/pull/50022 wherever T > 2N and c > 1.
     """
-    return pages(limits, chunk, chunk)
+    border = pattern.border(limits.longest)
+    return _pages(limits, border, border)
 
 
-def pages(limits: Limits, chunk: int, page: int) -> int:
+def pages(limits: Limits, pattern: Pattern, page: int) -> int:
     """The most pages over all rows, for pages of p tokens where p divides c (vLLM's splitter asserts that).
 
     One request with q tokens from `a` < c: its rows have the pages of its first a + q tokens, which is ceil((a + q) /
@@ -61,11 +65,16 @@ def pages(limits: Limits, chunk: int, page: int) -> int:
     all requests have all pages of their sequences. Within a request they come in this order anyway, so that taking the
     cheapest first is allowed, and no other choice gets more.
     """
-    if chunk % page:
-        raise ValueError(f"a chunk of {chunk} tokens is no whole number of pages of {page}")
+    border = pattern.border(limits.longest)
+    if border % page and limits.longest > border:
+        raise ValueError(f"a chunk of {border} tokens is no whole number of pages of {page}")
+    return _pages(limits, border, page)
+
+
+def _pages(limits: Limits, border: int, page: int) -> int:
     requests = min(limits.max_num_seqs, limits.max_num_batched_tokens)
-    first = -(-min(chunk, limits.longest) // page)
-    if limits.longest <= chunk:
+    first = -(-min(border, limits.longest) // page)
+    if limits.longest <= border:
         return requests * first
     left = limits.max_num_batched_tokens - requests
     second = min(requests, left)
@@ -73,7 +82,7 @@ def pages(limits: Limits, chunk: int, page: int) -> int:
     return requests * (first + 1) - (requests - second) + further
 
 
-def mask_rows(limits: Limits, spec_k: int, chunk: int) -> int:
+def mask_rows(limits: Limits, spec_k: int, pattern: Pattern) -> int:
     """The most decode rows in a step whose decode rows all have one length w, 2 <= w <= 1 + k.
 
     That is the step for which XQA's draft mask comes from a buffer; for rows of mixed lengths it is made anew, and for
@@ -85,9 +94,10 @@ def mask_rows(limits: Limits, spec_k: int, chunk: int) -> int:
     whole chunks are decoded (c <= 1 + k).
     """
     n, t, longest = limits.max_num_seqs, limits.max_num_batched_tokens, limits.longest
+    border = pattern.border(longest)
     if spec_k == 0:
         return 0
-    most = min(t // 2, n * (2 if longest >= chunk + 2 else 1)) if min(chunk, longest) >= 2 else 0
-    if 2 <= chunk <= 1 + spec_k:
-        most = max(most, min(t // chunk, n * (longest // chunk)))
+    most = min(t // 2, n * (2 if longest >= border + 2 else 1)) if min(border, longest) >= 2 else 0
+    if 2 <= border <= 1 + spec_k:
+        most = max(most, min(t // border, n * (longest // border)))
     return most

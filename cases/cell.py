@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cases.patterns import Chunked, Pattern
+
 
 @dataclass(frozen=True)
 class Load:
@@ -36,6 +38,11 @@ class Cell:
     cudagraph: str = "auto"
     draft: str = "ngram"
     case: str = "metadata"
+
+    @property
+    def pattern(self) -> Pattern:
+        """What a token sees in the layers under test."""
+        return Chunked(self.chunk)
 
     @property
     def on_device(self) -> bool:

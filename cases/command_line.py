@@ -5,13 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from cases.cell import Cell
+from cases.patterns import Full, Pattern
 
 LOCAL_LAYERS, GLOBAL_LAYERS = 1, 1
 """Layers with chunked local attention, and layers that see the whole sequence, in the tiny model."""
 
-
 DRAFT_LAYERS = {"ngram": 0, "eagle": 1}
 """Layers that a draft model adds to the model's own; they see the whole sequence."""
+
+
+def patterns(cell: Cell) -> list[Pattern]:
+    """What a token sees in each layer of the model, in their order, and then in those of its draft model."""
+    return [cell.pattern] * LOCAL_LAYERS + [Full()] * (GLOBAL_LAYERS + DRAFT_LAYERS[cell.draft])
 
 
 def write_models(cell: Cell, folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cases import lacking, routes
+from cases import lacking, owed, routes
 from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
@@ -62,12 +62,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cell(*holds, **axes): the case judges only cells that these hold for")
+    config.addinivalue_line("markers", "kind(name): what kind of case it is, as cases/owed.py counts them")
+    config.addinivalue_line("markers", "release(judged, because): whether the installed release can be judged by it")
     config.attnmatrix_applies = applies  # type: ignore[attr-defined]
     config.stash[_BY_HAND] = _cells_by_hand(config)
 
 
 def applies(item: pytest.Item, body: dict[str, Any]) -> bool:
-    """Whether a case judges a cell: every `cell` mark names its value of each axis it speaks of, and holds for it."""
+    """Whether a case judges a cell of the installed release."""
+    return speaks_of(item, body) and all(mark.args[0] for mark in item.iter_markers("release"))
+
+
+def speaks_of(item: pytest.Item, body: dict[str, Any]) -> bool:
+    """Whether a case is about a cell: every `cell` mark names its value of each axis it speaks of, and holds for it."""
     if body["axes"].get("case", "metadata") != CASE:
         return False
     for mark in item.iter_markers("cell"):
@@ -95,7 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """By hand: leave out the cases that do not judge their cell, and let xdist keep a cell's cases together."""
-    kept = []
+    kept, config.stash[_COLLECTED] = [], list(items)
     for item in items:
         callspec = getattr(item, "callspec", None)
         body = callspec.params.get("by_hand") if callspec else None
@@ -140,11 +147,12 @@ def deployment(request: pytest.FixtureRequest, cell: Cell) -> vllm_api.Deploymen
         # by hand only: the runner gives each cell a process
         if last is not None and (last.arch, last.backend) != (cell.arch, cell.backend):
             vllm_api.forget()
+        not_judged = _not_judged(request.config, cell)
         resolved: dict[str, Any] = {}
         try:
             with lacking.as_infra(cell.vllm):
                 deployed = vllm_api.deploy(cell)
-                resolved = vllm_api.resolved(deployed)
+                resolved = vllm_api.resolved(deployed) | not_judged
         except (Refused, Substituted, Unavailable, HandedOver, Ignored, Wrong, MachineTrouble) as error:
             deployed = error
         if said := getattr(request.config, "attnmatrix_resolved", None):
@@ -182,10 +190,30 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+_COLLECTED = pytest.StashKey[list[pytest.Item]]()
 _BY_HAND = pytest.StashKey[list[dict[str, Any]]]()
 _DEPLOYED = pytest.StashKey[tuple[Cell, vllm_api.Deployment | Exception]]()
 _RESOLVED = pytest.StashKey[dict[str, dict[str, Any]]]()
 _AUDITOR = pytest.StashKey[dict[str, extents.Auditor]]()
+
+
+def _not_judged(config: pytest.Config, cell: Cell) -> dict[str, Any]:
+    """What of the cell the cases cannot judge in this release, for `resolved`. LookupError where a kind is not there.
+
+    By hand a person chooses the cases, and nothing is owed.
+    """
+    if (body := getattr(config, "attnmatrix_cell", None)) is None:
+        return {}
+    about = [item for item in config.stash[_COLLECTED] if speaks_of(item, body)]
+    if lost := owed.lacking(
+        cell, vllm_api.VERSION, [mark.args[0] for item in about for mark in item.iter_markers("kind")]
+    ):
+        raise LookupError(f"no case judges what this cell owes ({', '.join(lost)}): see cases/owed.py and the marks")
+    marks = ((item, mark) for item in about for mark in item.iter_markers("release"))
+    kinds = {
+        kind.args[0]: mark.args[1] for item, mark in marks if not mark.args[0] for kind in item.iter_markers("kind")
+    }
+    return {"not_judged": kinds} if kinds else {}
 
 
 def _outcome(error: BaseException | None, properties: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ def smallest(auditor: extents.Auditor, overflow: Overflow) -> Overflow:
     """The overflow for a smallest batch: one for all cases of a cell that find the same buffer and kind."""
     same = (overflow.buffer, overflow.how)
     if same not in auditor.smallest:
-        auditor.smallest[same] = shrinking.smallest(overflow, auditor.cell.chunk, partial(_like, auditor, overflow))
+        auditor.smallest[same] = shrinking.smallest(overflow, auditor.border, partial(_like, auditor, overflow))
     return auditor.smallest[same]
 
 

@@ -51,9 +51,14 @@ class Auditor:
         self.smallest: dict[tuple[str, str], Overflow] = {}
         """Overflows that were cut down, by buffer and kind."""
 
+    @property
+    def border(self) -> int:
+        """Tokens from one place where a row may end to the next."""
+        return self.deployment.pattern.border(bounds.Limits.of(self.cell.load).longest)
+
     def need(self, batch: Batch) -> Need:
         """What a batch asks of the buffers."""
-        return Need.of(batch, self.cell.chunk, self.deployment.spec.block_size)
+        return Need.of(batch, self.deployment.pattern, self.deployment.spec.block_size)
 
     def build(self, batch: Batch, *, shared_prefix: bool = True) -> Built:
         """Build one batch; what raises for any other reason than a buffer that is too small goes through."""
@@ -111,11 +116,11 @@ class Auditor:
 
     def _most(self) -> Counts:
         """The most virtual batches, tokens and pages of any batch, not all of the same one."""
-        limits, chunk = bounds.Limits.of(self.cell.load), self.cell.chunk
+        limits, pattern = bounds.Limits.of(self.cell.load), self.deployment.pattern
         return Counts(
-            bounds.virtual_batches(limits, chunk),
+            bounds.virtual_batches(limits, pattern),
             bounds.tokens(limits),
-            bounds.pages(limits, chunk, self.deployment.spec.block_size),
+            bounds.pages(limits, pattern, self.deployment.spec.block_size),
         )
 
     def _outside(self, step: Any) -> tuple[list[Outside], Exception | None]:
@@ -183,7 +188,7 @@ def measure(auditor: Auditor, named: Iterable[Named], one: Callable[[Auditor, Na
         return found.short if found else None
 
     if short:
-        raise Overflowed([smallest(short, auditor.cell.chunk, shows)])
+        raise Overflowed([smallest(short, auditor.border, shows)])
 
 
 def _resized(before: dict[str, Storage], after: dict[str, Storage], need: Counts, batch: Batch) -> Iterator[Overflow]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cases import reference
+from cases.patterns import Full, Pattern
 
 Ints = NDArray[np.int64]
 Prints = NDArray[np.uint64]
@@ -20,16 +20,14 @@ Prints = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share a block table; `chunk` is None where any of them sees the whole sequence. Sizes in tokens."""
+    """Layers that share a block table; `pattern` is that of the layer that sees most. Sizes in tokens."""
 
-    chunk: int | None
+    pattern: Pattern
     block_size: int
 
     def first(self, start: int, tokens: int) -> int:
         """The first position that query tokens at `start` and after it attend to, by the definition."""
-        if self.chunk is None:
-            return 0
-        return int(reference.reach(np.array([tokens]), np.array([start + tokens]), self.chunk).first.min())
+        return int(self.pattern.first(np.arange(start, start + tokens)).min())
 
     def pages(self, first: int, end: int) -> slice:
         """The columns of the block table for positions [first, end)."""
@@ -76,7 +74,7 @@ def longest_hit(groups: Sequence[Group], cached: Sequence[NDArray[np.bool_]], to
     before its chunk it does not need (https://github.com/vllm-project/vllm/pull/19351).
     """
     size = groups[0].block_size
-    whole = [pages for group, pages in zip(groups, cached, strict=True) if group.chunk is None]
+    whole = [pages for group, pages in zip(groups, cached, strict=True) if group.pattern == Full()]
     most = min(int(np.append(pages, False).argmin()) for pages in whole)  # these layers need all pages of a hit
     for hit in range(min((tokens - 1) // size, most) * size, 0, -size):
         if all(pages[group.pages(group.first(hit, 1), hit)].all() for group, pages in zip(groups, cached, strict=True)):

@@ -8,6 +8,7 @@ import numpy as np
 
 from cases import bounds, reference
 from cases.cell import Cell
+from cases.patterns import Full, Pattern
 from cases.verdicts import Batch
 
 
@@ -29,8 +30,8 @@ class Need:
 
     @classmethod
     @functools.lru_cache(maxsize=256)  # the cases of a cell ask about the same batches
-    def of(cls, batch: Batch, chunk: int, block_size: int) -> "Need":
-        rows = reference.rows(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
+    def of(cls, batch: Batch, pattern: Pattern, block_size: int) -> "Need":
+        rows = reference.rows(np.array(batch.query_lens), np.array(batch.seq_lens), pattern)
         return cls(rows, reference.pages(rows.key_lens, block_size))
 
     @property
@@ -66,15 +67,15 @@ def bounds_of(cell: Cell) -> dict[str, tuple[int, int]]:
     chunks, where each request is one row. Where both are the same, what is sized by requests cannot overflow."""
     limits = bounds.Limits.of(cell.load)
     worst, without = (
-        Counts(rows=bounds.virtual_batches(limits, chunk), tokens=0, pages=0) for chunk in (cell.chunk, limits.longest)
+        Counts(rows=bounds.virtual_batches(limits, seen), tokens=0, pages=0) for seen in (cell.pattern, Full())
     )
     found = {name: (REQUIRED[name](worst), REQUIRED[name](without)) for name in BY_ROWS.get(cell.backend, ())}
     if cell.backend == "flashinfer":
         found["cum_seq_lens_kv"] = worst.rows + 1, without.rows + 1
         if cell.spec_k:
             found["xqa_draft_mask"] = (
-                bounds.mask_rows(limits, cell.spec_k, cell.chunk),
-                bounds.mask_rows(limits, cell.spec_k, limits.longest),
+                bounds.mask_rows(limits, cell.spec_k, cell.pattern),
+                bounds.mask_rows(limits, cell.spec_k, Full()),
             )
     return found
 

@@ -1,8 +1,6 @@
-"""Chunked local attention by its definition. Shares no code with vLLM.
+"""Attention by its definition, for a pattern of what a token sees. Shares no code with vLLM.
 
-Definition (Llama 4): the sequence is cut into chunks of c tokens; the query token at position i attends to the key at
-position j if and only if j <= i and both lie in the same chunk, that is i // c == j // c. Positions count from 0; a
-request with `query_len` tokens scheduled and `seq_len` tokens in all has its query at the last `query_len` positions.
+A request with `query_len` tokens scheduled and `seq_len` tokens in all has its query at the last `query_len` positions.
 """
 
 from dataclasses import dataclass
@@ -10,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cases.patterns import Ints, Pattern
+
 Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
@@ -24,25 +23,19 @@ class Reach:
     count: Ints
 
 
-def reach(query_lens: Ints, seq_lens: Ints, chunk: int) -> Reach:
+def reach(query_lens: Ints, seq_lens: Ints, pattern: Pattern) -> Reach:
     """The key positions each query token attends to. Shapes: all of the result is [sum(query_lens)]."""
     request = np.repeat(np.arange(len(query_lens)), query_lens)
     position = np.concatenate([np.arange(s - q, s) for q, s in zip(query_lens, seq_lens, strict=True)])
-    first = position // chunk * chunk
+    first = pattern.first(position)
     return Reach(request, first, position - first + 1)
-
-
-def virtual_batches(query_lens: Ints, seq_lens: Ints, chunk: int) -> int:
-    """Rows after splitting: for each request, the number of chunks that its query tokens touch."""
-    start = seq_lens - query_lens
-    return int(np.sum((seq_lens - 1) // chunk - start // chunk + 1))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The virtual batches of a step, in batch order: query tokens and keys of each row. Shapes [rows].
+    """The rows that a builder makes of a step, in batch order: query tokens and keys of each. Shapes [rows].
 
-    `request` is whose row it is, `first` the position of the first key that it may see.
+    With chunks these are the virtual batches. `request` is whose row it is, `first` the position of its first key.
     """
 
     query_lens: Ints
@@ -51,13 +44,20 @@ class Rows:
     first: Ints
 
 
-def rows(query_lens: Ints, seq_lens: Ints, chunk: int) -> Rows:
-    """One row per request and chunk that its query touches: its tokens there, and the keys up to the last of them."""
-    local = reach(query_lens, seq_lens, chunk)
-    starts = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
-    ends = np.append(starts[1:], len(local.request))
+def rows(query_lens: Ints, seq_lens: Ints, pattern: Pattern) -> Rows:
+    """One row per request and start of its query tokens' rows: those tokens, and the keys up to the last of them."""
+    seen = reach(query_lens, seq_lens, pattern)
+    position = seen.first + seen.count - 1
+    start = pattern.start(position)
+    begins = np.flatnonzero(np.diff(seen.request, prepend=-1) | np.diff(start, prepend=-1))
+    ends = np.append(begins[1:], len(position))
     last = ends - 1
-    return Rows(ends - starts, local.count[last], local.request[last], local.first[last])
+    return Rows(ends - begins, position[last] - start[last] + 1, seen.request[last], start[last])
+
+
+def virtual_batches(query_lens: Ints, seq_lens: Ints, pattern: Pattern) -> int:
+    """How many rows a builder makes of a step."""
+    return len(rows(query_lens, seq_lens, pattern).query_lens)
 
 
 def slots(block_table: Ints, positions: Ints, block_size: int) -> Ints:
@@ -92,24 +92,24 @@ class Cache:
 
 
 def attention(
-    cache: Cache, query_lens: Ints, seq_lens: Ints, chunk: int, block_table: Ints, block_size: int, scale: float
+    cache: Cache, query_lens: Ints, seq_lens: Ints, pattern: Pattern, block_table: Ints, block_size: int, scale: float
 ) -> Floats:
-    """Chunked local attention of each query token and head, from the requests' own block table [requests, pages].
+    """Attention of each query token and head, from the requests' own block table [requests, pages].
 
     softmax(scale * q k^T) v over the keys of the definition (Vaswani et al., 2017, eq. 1); consecutive query heads
     share a KV head (grouped-query attention, Ainslie et al., 2023). Shape of the result: as `cache.queries`.
     """
-    local = reach(query_lens, seq_lens, chunk)
+    seen, split = reach(query_lens, seq_lens, pattern), rows(query_lens, seq_lens, pattern)
     group = cache.queries.shape[1] // cache.keys.shape[1]
     out = np.empty_like(cache.queries)
-    of_a_row = np.flatnonzero(np.diff(local.request, prepend=-1) | np.diff(local.first, prepend=-1))
-    for tokens in np.split(np.arange(len(out)), of_a_row[1:]):  # those of one request and chunk need the same keys
-        last = tokens[-1]
-        position = np.arange(local.count[last])
-        slot = slots(block_table[local.request[last]], local.first[last] + position, block_size)
-        seen = position < local.count[tokens][:, None, None]
+    ends = np.cumsum(split.query_lens)
+    for row, tokens in enumerate(np.split(np.arange(len(out)), ends[:-1])):  # those of one row need the same keys
+        key = split.first[row] + np.arange(split.key_lens[row])
+        slot = slots(block_table[split.request[row]], key, block_size)
+        first, count = seen.first[tokens][:, None, None], seen.count[tokens][:, None, None]
+        visible = (key >= first) & (key < first + count)
         for head in range(cache.keys.shape[1]):
             heads = slice(head * group, (head + 1) * group)
-            weight = seen * np.exp(scale * cache.queries[tokens, heads] @ cache.keys[slot, head].T)
+            weight = visible * np.exp(scale * cache.queries[tokens, heads] @ cache.keys[slot, head].T)
             out[tokens, heads] = weight @ cache.values[slot, head] / weight.sum(axis=-1, keepdims=True)
     return out

@@ -5,16 +5,17 @@ from collections.abc import Callable
 from cases.verdicts import Batch, Overflow
 
 
-def smallest(overflow: Overflow, chunk: int, shows: Callable[[Batch], Overflow | None]) -> Overflow:
+def smallest(overflow: Overflow, border: int, shows: Callable[[Batch], Overflow | None]) -> Overflow:
     """The overflow for a batch cut down in one direction after the other; `shows` looks for it in another batch.
 
-    Fewer requests, fewer query tokens (a query's place in its chunk is what matters: its start is kept, then its end),
-    shorter sequences. Each direction is followed in steps that halve until a step of one no longer shows the overflow.
-    What is short of rows mostly shows with requests of two tokens that a boundary cuts: if so, that is the start.
+    `border`: tokens from one place where a row may end to the next. Fewer requests, fewer query tokens (a query's
+    distance from such a place is what matters: its start is kept, then its end), shorter sequences. Each direction is
+    followed in steps that halve until a step of one no longer shows the overflow. What is short of rows mostly shows
+    with requests of two tokens that a boundary cuts: if so, that is the start.
     """
     half = overflow.allocated // 2
     for requests in range(max(half, 1), half + 2):
-        fewer = Batch((2,) * requests, (chunk + 1,) * requests)
+        fewer = Batch((2,) * requests, (border + 1,) * requests)
         if sum(fewer.query_lens) < sum(overflow.batch.query_lens):
             overflow = shows(fewer) or overflow
     for size, cut in (
@@ -27,7 +28,7 @@ def smallest(overflow: Overflow, chunk: int, shows: Callable[[Batch], Overflow |
             requests = _requests(overflow.batch)
             found = shows(_batch(cut(requests, step))) if step < size(requests) else None
             overflow, step = (found, step) if found else (overflow, step // 2)
-    nearer = [(q, s - (s - q) // chunk * chunk) for q, s in _requests(overflow.batch)]
+    nearer = [(q, s - (s - q) // border * border) for q, s in _requests(overflow.batch)]
     return shows(_batch(nearer)) or overflow
 
 

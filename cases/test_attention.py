@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cases import attention_inputs, batches, extents, interpreter, reference
 from cases.cell import Cell, Load
@@ -12,13 +13,14 @@ TOLERANCE = 1e-12
 """Both sides compute in float64 what is below 1."""
 
 
+@pytest.mark.kind("attention")
 def test_attention_is_that_of_the_definition(cell: Cell, auditor: extents.Auditor) -> None:
     """The largest error over query tokens and heads, on random inputs and on such that tell sets of keys apart.
 
     A batch that overruns a buffer is another case's to report.
     """
     judged = 0
-    for named in batches.few_tokens(cell.load, cell.spec_k, cell.chunk):
+    for named in batches.few_tokens(cell.load, cell.spec_k, cell.pattern):
         built = auditor.build(named.batch, shared_prefix=_pages(named.batch, cell.load) > _room(auditor))
         if built.metadata is None or built.overflows:
             continue
@@ -38,7 +40,7 @@ def _wrong(rows: list[interpreter.Row], batch: Batch, step: Any, auditor: extent
     scale = load.head_size**-0.5
     query_lens, seq_lens = np.array(batch.query_lens), np.array(batch.seq_lens)
     right = attention_inputs.expected(
-        query_lens, seq_lens, auditor.cell.chunk, extents.read(step.block_table_tensor).astype(np.int64),
+        query_lens, seq_lens, auditor.deployment.pattern, extents.read(step.block_table_tensor).astype(np.int64),
         auditor.deployment.spec.block_size, group=load.num_heads // load.num_kv_heads, scale=scale,
     )  # fmt: skip
     found = interpreter.attention(rows, right.cache.queries, right.cache.keys, right.cache.values, scale)
@@ -47,7 +49,7 @@ def _wrong(rows: list[interpreter.Row], batch: Batch, step: Any, auditor: extent
     if error.max() <= TOLERANCE:
         return ""
     token, head = (int(i) for i in np.unravel_index(error.argmax(), error.shape))
-    local = reference.reach(query_lens, seq_lens, auditor.cell.chunk)
+    local = reference.reach(query_lens, seq_lens, auditor.deployment.pattern)
     request, first = int(local.request[token]), int(local.first[token])
     last = first + int(local.count[token]) - 1
     return (

@@ -11,6 +11,7 @@ from cases.verdicts import Batch
 from cases.vllm_api import graphs
 
 
+@pytest.mark.kind("batches that vLLM makes up")
 def test_batches_that_vllm_makes_up_fit_and_are_right(cell: Cell, auditor: extents.Auditor) -> None:
     """A server that overruns here does not start."""
     overrun = []
@@ -27,7 +28,8 @@ def test_batches_that_vllm_makes_up_fit_and_are_right(cell: Cell, auditor: exten
     judge(auditor, overrun)
 
 
-@pytest.mark.cell(vllm=lambda _: graphs.DECIDES)
+@pytest.mark.release(graphs.DECIDES, "its model runner decides on CUDA graphs amid its own work")
+@pytest.mark.kind("padding")
 def test_requests_of_padding_get_no_row(deployment: vllm_api.Deployment, resolved: dict[str, Any]) -> None:
     """Requests without tokens stand behind the others in a step that is padded for a full CUDA graph, and only there.
 

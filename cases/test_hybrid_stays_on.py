@@ -9,6 +9,7 @@ from cases.vllm_api import variants
 @pytest.mark.cell(
     backend=["flash_attn"], arch=["sm90"], hybrid=["on"], spec_k=[0], chunk=lambda chunk: chunk <= 64
 )  # a configuration asks for none of these
+@pytest.mark.kind("hybrid manager stays on")
 def test_hybrid_manager_stays_on(deployment: vllm_api.Deployment) -> None:
     """Without it every layer keeps all keys, and what fitted does not (https://github.com/vllm-project/vllm/pull/41847).
 

@@ -10,16 +10,21 @@ from cases import kv_lives, reference, vllm_api
 from cases.cell import Cell
 from cases.kv_lives import Shape
 from cases.kv_worker import Life, Seen, play
+from cases.patterns import Full
 from cases.verdicts import Batch
 from cases.vllm_api import kv_cache
 
-pytestmark = pytest.mark.cell(backend=["flash_attn"], arch=["sm90"], vllm=lambda _: kv_cache.KNOWN)
+pytestmark = [
+    pytest.mark.cell(backend=["flash_attn"], arch=["sm90"]),
+    pytest.mark.release(kv_cache.KNOWN, "how to drive its scheduler was not looked at"),
+]
 """Neither the scheduler nor the manager asks for either: one of each stands for all."""
 
 LOOKS = 4
 """Steps of a play in which the keys are also looked up through vLLM's rows."""
 
 
+@pytest.mark.kind("KV-cache manager")
 def test_each_query_token_finds_its_own_keys(
     cell: Cell, deployment: vllm_api.Deployment, pytestconfig: pytest.Config
 ) -> None:
@@ -32,6 +37,7 @@ def test_each_query_token_finds_its_own_keys(
 
 
 @pytest.mark.cell(hybrid=["on"])
+@pytest.mark.kind("KV-cache manager")
 def test_overlapped_steps_find_their_own_keys(
     cell: Cell, deployment: vllm_api.Deployment, pytestconfig: pytest.Config
 ) -> None:
@@ -69,12 +75,12 @@ def _judge(
 
 def _through_rows(deployment: vllm_api.Deployment, scheduler: kv_cache.Scheduling) -> Callable[[Seen], Iterator[str]]:
     """Looks up the chunked layers' keys as a kernel does: through vLLM's rows of the scheduler's own block tables."""
-    chunk, size, looks = deployment.cell.chunk, deployment.spec.block_size, iter(range(LOOKS))
-    group = next((g for g, of in enumerate(scheduler.groups) if of.chunk is not None), 0)
+    pattern, size, looks = deployment.pattern, deployment.spec.block_size, iter(range(LOOKS))
+    group = next((g for g, of in enumerate(scheduler.groups) if of.pattern != Full()), 0)
 
     def look(seen: Seen) -> Iterator[str]:
         lens = np.array(seen.query_lens), np.array(seen.seq_lens)
-        rows = reference.rows(*lens, chunk)
+        rows = reference.rows(*lens, pattern)
         if len(rows.request) == len(seen.query_lens) or next(looks, None) is None:
             return  # no chunk border cuts a query
         batch = Batch(seen.query_lens, seen.seq_lens)

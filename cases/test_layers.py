@@ -11,23 +11,23 @@ import pytest
 
 from cases import batches, kernel_inputs, vllm_api
 from cases.cell import Cell
-from cases.command_line import LOCAL_LAYERS
+from cases.command_line import patterns
 from cases.extents import Built, Need
 from cases.stand_ins import OutOfRange
 from cases.verdicts import Overflow, Overflowed
 from cases.vllm_api import layers
 
-pytestmark = pytest.mark.cell(vllm=lambda _: layers.KNOWN)
+pytestmark = pytest.mark.release(layers.KNOWN, "it groups layers inside its model runner")
 
 
+@pytest.mark.kind("builder of each layer")
 def test_each_layer_has_the_builder_of_its_kind(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """Decodes and verify windows amid a second chunk: a chunked layer's rows see that chunk, others everything."""
-    named = batches.within_capacity(batches.short_steps(cell.load), cell.spec_k, cell.chunk)[:2]
-    for number, (name, layer) in enumerate(layers.of(deployment).items()):
-        chunk = cell.chunk if number < LOCAL_LAYERS else cell.load.max_model_len
-        judged = replace(layer, cell=replace(cell, chunk=chunk))
+    named = batches.within_capacity(batches.short_steps(cell.load), cell.spec_k, cell.pattern)[:2]
+    for (name, layer), pattern in zip(layers.of(deployment).items(), patterns(cell), strict=True):
+        judged = replace(layer, pattern=pattern)
         for n in named:
-            need = Need.of(n.batch, chunk, layer.spec.block_size)
+            need = Need.of(n.batch, pattern, layer.spec.block_size)
             step = vllm_api.step(layer, n.batch, shared_prefix=True)
             try:
                 metadata = vllm_api.build(layer, layer.group.get_metadata_builder(), step)
@@ -35,4 +35,4 @@ def test_each_layer_has_the_builder_of_its_kind(cell: Cell, deployment: vllm_api
                 overflow = Overflow(error.buffer, error.required, error.allocated, "silent", n.batch, name)
                 raise Overflowed([overflow]) from error
             wrong = list(kernel_inputs.wrong(Built(need, step, metadata, (), n.batch), judged))
-            assert not wrong, f"{name}, which has a chunk of {chunk}, {n.name}: {'; '.join(wrong)}; batch: {n.batch}"
+            assert not wrong, f"{name}, whose tokens see {pattern}, {n.name}: {'; '.join(wrong)}; batch: {n.batch}"

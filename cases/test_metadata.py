@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from cases import batches, extents, kernel_inputs, metadata, vllm_api
 from cases.batches import Named
 from cases.cell import Cell
 from cases.extents import Auditor, Built
 
 
+@pytest.mark.kind("what kernels are told")
 def test_kernels_are_told_the_rows_of_the_definition(cell: Cell, auditor: Auditor) -> None:
     """Query tokens, keys and pages of each row, and every tensor as long as the batch has rows, tokens or pages.
 
@@ -22,6 +25,7 @@ def test_kernels_are_told_the_rows_of_the_definition(cell: Cell, auditor: Audito
             assert not wrong, f"{n.name}: {'; '.join(wrong)}; batch: {n.batch}"
 
 
+@pytest.mark.kind("nothing left behind")
 def test_a_build_leaves_nothing_behind(cell: Cell, auditor: Auditor) -> None:
     """A large batch, a small one, the large one again: the same as the first time, the small one as of a fresh builder.
 
@@ -42,7 +46,7 @@ def test_a_build_leaves_nothing_behind(cell: Cell, auditor: Auditor) -> None:
 
 def _batches(cell: Cell) -> list[Named]:
     """Batches of few requests, those too that strain a builder whose buffers are large enough for them."""
-    of_the_cell = (batches.short_steps(cell.load), cell.spec_k, cell.chunk)
+    of_the_cell = (batches.short_steps(cell.load), cell.spec_k, cell.pattern)
     return batches.worst(*of_the_cell) + batches.splits_that_fit(*of_the_cell) + batches.within_capacity(*of_the_cell)
 
 

@@ -7,7 +7,9 @@ from cases.cell import Cell
 from cases.vllm_api import routes, variants
 
 
-@pytest.mark.cell(backend=["flashinfer"], spec_k=[0], vllm=lambda _: routes.OWN_PAGES)
+@pytest.mark.cell(backend=["flashinfer"], spec_k=[0])
+@pytest.mark.release(routes.OWN_PAGES, "its kernels have the pages of its manager, or its model runner chooses them")
+@pytest.mark.kind("pages of the manager's blocks")
 def test_kernels_are_told_pages_of_their_own_size(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """FlashInfer pages by 16, 32 or 64 tokens. Where the manager's block is larger, kernels get rows in their pages.
 
@@ -23,7 +25,7 @@ def test_kernels_are_told_pages_of_their_own_size(cell: Cell, deployment: vllm_a
         if cell.chunk % page or load.max_model_len < size:
             continue  # the splitter refuses such a chunk
         auditor = extents.Auditor(other)
-        for named in batches.within_capacity(load, cell.spec_k, cell.chunk):
+        for named in batches.within_capacity(load, cell.spec_k, cell.pattern):
             built = auditor.build(named.batch)
             assert built.metadata is not None, f"{named.name}: {built}"
             wrong = list(kernel_inputs.wrong(built, other))

@@ -37,7 +37,7 @@ def judge(auditor: extents.Auditor, named: Iterable[Named]) -> None:
 
 def judge_the_worst(cell: Cell, auditor: extents.Auditor) -> None:
     """The same on the worst batches; where all of them fitted, a buffer may still be shorter than some batch needs."""
-    judge(auditor, batches.worst(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.worst(cell.load, cell.spec_k, cell.pattern))
     if latent := auditor.latent():
         raise Overflowed(latent)
 
@@ -49,24 +49,28 @@ def _shown(auditor: extents.Auditor, batch: Batch) -> tuple[Overflow, ...]:
 
 
 @flashinfer
+@pytest.mark.kind("buffers without a split")
 def test_paged_kv_buffers_hold_batches_without_a_split(cell: Cell, auditor: extents.Auditor) -> None:
     """As many virtual batches as requests: what was sized for max_num_seqs is enough."""
-    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.pattern))
 
 
 @flashinfer
+@pytest.mark.kind("buffers with the worst batches")
 def test_paged_kv_buffers_hold_the_worst_batches(cell: Cell, auditor: extents.Auditor) -> None:
     """A scheduler may form each of these; a buffer that cannot hold one overruns in production."""
     judge_the_worst(cell, auditor)
 
 
 @others
+@pytest.mark.kind("buffers without a split")
 def test_builder_buffers_hold_batches_without_a_split(cell: Cell, auditor: extents.Auditor) -> None:
     """The other backends' builders, on batches with as many virtual batches as requests."""
-    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.chunk))
+    judge(auditor, batches.within_capacity(cell.load, cell.spec_k, cell.pattern))
 
 
 @others
+@pytest.mark.kind("buffers with the worst batches")
 def test_builder_buffers_hold_the_worst_batches(cell: Cell, auditor: extents.Auditor) -> None:
     """The other backends' builders, on the same worst batches."""
     judge_the_worst(cell, auditor)

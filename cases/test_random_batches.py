@@ -14,15 +14,16 @@ from cases.test_virtual_batches import assert_split
 from cases.verdicts import Batch, Overflow, Wrong, words_of
 
 
+@pytest.mark.kind("random batches")
 def test_random_batches_fit_and_are_right(cell: Cell, auditor: extents.Auditor, pytestconfig: pytest.Config) -> None:
     """The split and what kernels are told, by the definition; what overruns is cut down like any other overflow."""
     seed = pytestconfig.getoption("--seed")
     load, overrun = batches.short_steps(cell.load), []
     by_v1_only = 0 if vllm_api.HAS_V2 else getattr(auditor.builder, "reorder_batch_threshold", None) or 1
     of_the_cell = zlib.crc32(f"{seed} {cell.id}".encode())
-    for batch in drawn(load, cell.spec_k, cell.chunk, of_the_cell, by_v1_only=by_v1_only):
+    for batch in drawn(load, cell.spec_k, cell.pattern, of_the_cell, by_v1_only=by_v1_only):
         if wrong := _wrong(auditor, batch, overrun):
-            found = shrinking.smallest(wrong, cell.chunk, lambda b: _wrong(auditor, b, []))
+            found = shrinking.smallest(wrong, auditor.border, lambda b: _wrong(auditor, b, []))
             raise Wrong(f"{found.detail}; batch: {found.batch}; cut down from a batch of seed {seed}", found.cause)
     judge(auditor, overrun)
 

@@ -9,7 +9,9 @@ from cases.cell import Cell
 from cases.verdicts import Substituted
 
 
-@pytest.mark.cell(backend=["flashinfer"], vllm=lambda _: vllm_api.VERSION >= routes.SINCE)
+@pytest.mark.cell(backend=["flashinfer"])
+@pytest.mark.release(vllm_api.VERSION >= routes.SINCE, "its kernels are recorded, not judged")
+@pytest.mark.kind("kernels of the arch")
 def test_kernels_are_those_of_the_arch(cell: Cell, resolved: dict[str, Any]) -> None:
     """Prefill and decode kernel, draft mask; trtllm-gen's kernels read pages with heads outermost."""
     wanted = routes.expected(cell)
@@ -21,7 +23,8 @@ def test_kernels_are_those_of_the_arch(cell: Cell, resolved: dict[str, Any]) -> 
         assert layout.index("h") < layout.index("n"), f"trtllm-gen reads pages with heads outermost, they are {layout}"
 
 
-@pytest.mark.cell(vllm=lambda _: vllm_api.VERSION >= (0, 10, 1))  # until then no builder is wrapped
+@pytest.mark.release(vllm_api.VERSION >= (0, 10, 1), "it wraps no builder")
+@pytest.mark.kind("CUDA graphs")
 def test_no_full_graph_holds_virtual_batches(resolved: dict[str, Any]) -> None:
     """A step's virtual batches change with every token: a graph would replay those of the step it captured.
 

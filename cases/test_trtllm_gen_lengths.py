@@ -17,10 +17,11 @@ in numpy: the prefills' count on from the decodes', and a buffer that is too sho
 NAME = "cum_seq_lens_kv"
 
 
+@pytest.mark.kind("cumulative lengths of trtllm-gen")
 def test_prefill_lengths_have_an_entry_for_each_row(cell: Cell, auditor: extents.Auditor) -> None:
     """`cum_seq_lens_kv` has one entry more than prefill rows, and counts the pages before each row."""
-    named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
-    named += batches.worst(cell.load, cell.spec_k, cell.chunk)
+    named = batches.within_capacity(cell.load, cell.spec_k, cell.pattern)
+    named += batches.worst(cell.load, cell.spec_k, cell.pattern)
     extents.measure(auditor, named, lengths_of)
 
 

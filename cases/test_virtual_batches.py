@@ -1,15 +1,18 @@
 """vLLM's split of a step into virtual batches, against chunked local attention by its definition."""
 
 import numpy as np
+import pytest
 
 from cases import batches, extents, reference, vllm_api
 from cases.cell import Cell
 
 
+@pytest.mark.kind("split")
 def test_each_query_token_reaches_exactly_its_chunk(cell: Cell, deployment: vllm_api.Deployment) -> None:
     """The physical KV slots that each query token reads, through the virtual block table, are its chunk's up to it."""
     load = batches.few_requests(cell.load)
-    for named in batches.within_capacity(load, cell.spec_k, cell.chunk) + batches.worst(load, cell.spec_k, cell.chunk):
+    of_the_cell = load, cell.spec_k, cell.pattern
+    for named in batches.within_capacity(*of_the_cell) + batches.worst(*of_the_cell):
         assert_split(deployment, named)
 
 
@@ -19,7 +22,7 @@ def assert_split(deployment: vllm_api.Deployment, named: batches.Named) -> None:
     local = vllm_api.split(deployment, step)
     size = deployment.spec.block_size
     query_lens, seq_lens = np.array(named.batch.query_lens), np.array(named.batch.seq_lens)
-    wanted = reference.reach(query_lens, seq_lens, deployment.cell.chunk)
+    wanted = reference.reach(query_lens, seq_lens, deployment.pattern)
     table = extents.read(step.block_table_tensor).astype(np.int64)
     local_table = extents.read(local.block_table_tensor).astype(np.int64)
 

@@ -20,14 +20,15 @@ pytestmark = [
 ]
 
 
+@pytest.mark.kind("draft mask of XQA")
 def test_draft_mask_has_a_row_for_each_window(cell: Cell, auditor: extents.Auditor) -> None:
     """Windows inside a chunk, windows cut by a boundary, and ends of prompts cut into rows of one length.
 
     Every decode has its rows, and their bits are causal.
     """
-    named = batches.within_capacity(cell.load, cell.spec_k, cell.chunk)
-    named += batches.split_windows(cell.load, cell.spec_k, cell.chunk)
-    named += batches.most_mask_rows(cell.load, cell.spec_k, cell.chunk)
+    named = batches.within_capacity(cell.load, cell.spec_k, cell.pattern)
+    named += batches.split_windows(cell.load, cell.spec_k, cell.pattern)
+    named += batches.most_mask_rows(cell.load, cell.spec_k, cell.pattern)
     extents.measure(auditor, named, mask_of)
 
 

@@ -88,7 +88,7 @@ def run(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory itself.")] = None,
     as_json: Json = False,
     seed: Seed = 0,
-    no_known: Annotated[bool, typer.Option("--no-known", help="The naked truth: known issues do not count.")] = False,
+    no_known: Annotated[bool, typer.Option("--no-known", help="Judge without known issues.")] = False,
     known_crashes: RunKnownCrashes = False,
     quiet: Annotated[int, counted("--quiet", "-q", help_="Say less.")] = 0,
     verbose: Annotated[int, counted("--verbose", "-v", help_="Say more.")] = 0,

@@ -13,6 +13,7 @@ from cases.batches.warm_up import SHARES, warm_up
 from cases.batches.windows import split_windows
 from cases.batches.within import splits_that_fit, within_capacity
 from cases.cell import Load
+from cases.patterns import Pattern
 
 __all__ = [
     "SHARES",
@@ -37,9 +38,9 @@ __all__ = [
 ]
 
 
-def worst(load: Load, spec_k: int, chunk: int) -> list[Named]:
+def worst(load: Load, spec_k: int, pattern: Pattern) -> list[Named]:
     """All batches that are extreme in some direction, fewest tokens first; each once."""
-    of_the_cell = (load, spec_k, chunk)
+    of_the_cell = (load, spec_k, pattern)
     named = split_windows(*of_the_cell) + long_prefills(*of_the_cell) + most(*of_the_cell)
     named += all_phases(*of_the_cell) + ends(*of_the_cell)
     return sorted(formed(named, load), key=lambda n: sum(n.batch.query_lens))

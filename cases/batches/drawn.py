@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from cases.batches.formed import Requests, of
+from cases.batches.formed import Requests, border_of, of
 from cases.bounds import Limits
 from cases.cell import Load
+from cases.patterns import Chunked, Pattern
 from cases.verdicts import Batch
 
 
@@ -34,13 +35,13 @@ _PLACE = st.integers(0, 4 * _NEAR * _MULTIPLES - 1)
 """Which end to be near, how far from it, and which multiple of it: one number, as drawing costs more than building."""
 
 
-def drawn(load: Load, spec_k: int, chunk: int, seed: int, *, by_v1_only: int = 0) -> list[Batch]:
+def drawn(load: Load, spec_k: int, pattern: Pattern, seed: int, *, by_v1_only: int = 0) -> list[Batch]:
     """The batches of a seed, the same in every process. Not shrunk: what a case finds, it cuts down itself."""
     found: list[Batch] = []
 
     @hypothesis.seed(seed)
     @SETTINGS
-    @hypothesis.given(steps(load, spec_k, chunk, by_v1_only))
+    @hypothesis.given(steps(load, spec_k, pattern, by_v1_only))
     def keep(batch: Batch) -> None:
         found.append(batch)
 
@@ -50,10 +51,10 @@ def drawn(load: Load, spec_k: int, chunk: int, seed: int, *, by_v1_only: int = 0
 
 def warm() -> None:
     """Let hypothesis do what it does once per process: it looks for numpy's random state among all objects, 0.5 s."""
-    drawn(Load("warm", 1, 1, 2, 1, 1, 1, 1, ""), 0, 1, 0)
+    drawn(Load("warm", 1, 1, 2, 1, 1, 1, 1, ""), 0, Chunked(1), 0)
 
 
-def steps(load: Load, spec_k: int, chunk: int, by_v1_only: int = 0) -> st.SearchStrategy[Batch]:
+def steps(load: Load, spec_k: int, pattern: Pattern, by_v1_only: int = 0) -> st.SearchStrategy[Batch]:
     """Steps of 1 .. max_num_seqs requests, in the order of one of vLLM's model runners.
 
     `by_v1_only`: in a release that has only the V1 one, the most tokens of a request that it takes for a decode.
@@ -61,7 +62,7 @@ def steps(load: Load, spec_k: int, chunk: int, by_v1_only: int = 0) -> st.Search
     Of a request, the end of its sequence is drawn, and its tokens in this step: one, a verify window, or up to another
     place; as many as are left for it.
     """
-    limits, ends = Limits.of(load), (chunk, load.block_size)
+    limits, ends = Limits.of(load), (border_of(load, pattern), load.block_size)
 
     def place(drawn: int, most: int) -> int:
         which, by, multiple = drawn % 4, drawn // 4 % _NEAR - _NEAR // 2, drawn // (4 * _NEAR)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from cases.bounds import Limits
 from cases.cell import Load
+from cases.patterns import Pattern
 from cases.verdicts import Batch
 
 Requests = list[tuple[int, int]]
@@ -20,6 +21,11 @@ class Named:
 
     name: str
     batch: Batch
+
+
+def border_of(load: Load, pattern: Pattern) -> int:
+    """Tokens from one place where a row may end to the next, in the sequences of a load."""
+    return pattern.border(Limits.of(load).longest)
 
 
 def few_requests(load: Load) -> Load:

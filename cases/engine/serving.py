@@ -126,7 +126,7 @@ class Served:
             detail = f"{sent}: {error}"
             return Overflow(error.buffer, error.required, error.allocated, how, batch, detail)
         for group in self.local_groups():
-            need = Need.of(batch, self.cell.chunk, group.kv_cache_spec.block_size)
+            need = Need.of(batch, self.cell.pattern, group.kv_cache_spec.block_size)
             storages = owned.storages(group.get_metadata_builder())
             if found := extents.raised(error, storages, need.counts, batch):
                 return replace(found, detail=f"{sent}: {found.detail}")

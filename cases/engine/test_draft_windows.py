@@ -10,6 +10,7 @@ from cases.engine.serving import Served, compiled
 pytestmark = pytest.mark.cell(compiled, spec_k=lambda k: k > 0, draft=["ngram"])
 
 
+@pytest.mark.kind("draft windows")
 def test_windows_cut_by_a_border_are_verified_right(engine: Served) -> None:
     """All drafts are the model's own tokens, so that each window is as long as it may be; the first one is cut.
 

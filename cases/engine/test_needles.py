@@ -9,6 +9,7 @@ from cases.engine.serving import Served, compiled
 
 
 @pytest.mark.cell.with_args(compiled)
+@pytest.mark.kind("needles")
 def test_needles_are_found(engine: Served, record: dict[str, Any]) -> None:
     """Every needle is answered as the model does. A score and not only a verdict: it says how bad a wrong mask is."""
     found = needles(engine.oracle, engine.sizes)

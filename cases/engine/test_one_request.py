@@ -16,6 +16,7 @@ POISON = 30.0
 """Written into freed blocks: as a key or a value far from any of the model's, and no NaN, which a mask cannot undo."""
 
 
+@pytest.mark.kind("tokens of the model")
 def test_tokens_are_those_of_the_model(engine: Served, alone: list[Answer], record: dict[str, Any]) -> None:
     """Each token is the most likely one by transformers' own Llama 4, and its log-probability is the model's.
 
@@ -28,6 +29,7 @@ def test_tokens_are_those_of_the_model(engine: Served, alone: list[Answer], reco
 
 
 @pytest.mark.cell.with_args(compiled)
+@pytest.mark.kind("relations of one request")
 def test_answers_do_not_depend_on_how_a_prompt_is_cut(engine: Served, alone: list[Answer]) -> None:
     """Prompts computed in pieces that end amid pages, and one token before and after each border of a chunk."""
     for tokens in (engine.sizes.page // 2 + 3, engine.sizes.chunk - 1, engine.sizes.chunk + 1):
@@ -40,6 +42,7 @@ def test_answers_do_not_depend_on_how_a_prompt_is_cut(engine: Served, alone: lis
 
 
 @pytest.mark.cell.with_args(compiled)
+@pytest.mark.kind("relations of one request")
 def test_answers_do_not_depend_on_prefix_hits(engine: Served) -> None:
     """Prompts that begin alike, computed in full, and then with what is found of them in the prefix cache."""
     prompts = with_a_common_prefix(engine.sizes)
@@ -51,6 +54,7 @@ def test_answers_do_not_depend_on_prefix_hits(engine: Served) -> None:
 
 
 @pytest.mark.cell.with_args(compiled)
+@pytest.mark.kind("relations of one request")
 def test_answers_do_not_come_from_freed_blocks(engine: Served, alone: list[Answer]) -> None:
     """What a manager frees too soon, or a kernel reads beyond its rows, is not what was there before."""
     with steps.freed_blocks_overwritten(engine.scheduler, engine.kv_caches(), POISON) as freed:
@@ -61,6 +65,7 @@ def test_answers_do_not_come_from_freed_blocks(engine: Served, alone: list[Answe
 
 
 @pytest.mark.cell(compiled, spec_k=lambda k: k > 0, draft=["ngram"])
+@pytest.mark.kind("relations of one request")
 def test_answers_do_not_depend_on_what_is_drafted(engine: Served, alone: list[Answer]) -> None:
     """Windows in which none, some and all drafts are right, in turn; the n-gram search itself finds what it finds."""
     with drafts.scripted(engine.runner.drafter, alone):

@@ -10,6 +10,7 @@ from cases.engine.serving import Served, compiled
 pytestmark = pytest.mark.cell(lambda cell: cell.load.max_num_seqs > 1)
 
 
+@pytest.mark.kind("relations of several requests")
 def test_answers_do_not_depend_on_batch_mates_or_order(engine: Served, alone: list[Answer]) -> None:
     """All prompts at once, and once more from the last to the first: as if each were alone."""
     told(engine.answers([answer.prompt for answer in alone]), alone, "all at once")
@@ -18,6 +19,7 @@ def test_answers_do_not_depend_on_batch_mates_or_order(engine: Served, alone: li
 
 
 @pytest.mark.cell.with_args(compiled)
+@pytest.mark.kind("relations of several requests")
 def test_answers_survive_preemption(engine: Served) -> None:
     """In a cache with one block less than two requests need at most, one is preempted and computed anew."""
     prompts = that_grow(engine.sizes)

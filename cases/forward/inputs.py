@@ -14,6 +14,7 @@ import torch
 from cases import reference
 from cases.attention_inputs import SEED, Held
 from cases.forward.tolerance import Sums
+from cases.patterns import Pattern
 from cases.reference import Floats, Ints
 from cases.verdicts import Batch
 
@@ -54,10 +55,10 @@ class Heads:
     page: int
 
 
-def of(batch: Batch, chunk: int, table: Ints, shape: Heads) -> Inputs:
+def of(batch: Batch, pattern: Pattern, table: Ints, shape: Heads) -> Inputs:
     """The step's inputs for a block table [requests, pages]."""
     query_lens, seq_lens = np.array(batch.query_lens), np.array(batch.seq_lens)
-    held = Held.of(query_lens, seq_lens, chunk, table, shape.page)
+    held = Held.of(query_lens, seq_lens, pattern, table, shape.page)
     tokens, slots, group = int(query_lens.sum()), held.slots, shape.heads // shape.kv_heads
     rng = np.random.default_rng(SEED)
     queries = np.zeros((tokens, shape.heads, shape.size))
@@ -73,9 +74,9 @@ def of(batch: Batch, chunk: int, table: Ints, shape: Heads) -> Inputs:
 
     def attention(queries: Floats, keys: Floats, values: Floats) -> Floats:
         cache = reference.Cache(queries, keys, values)
-        return reference.attention(cache, query_lens, seq_lens, chunk, table, shape.page, scale)
+        return reference.attention(cache, query_lens, seq_lens, pattern, table, shape.page, scale)
 
-    local = reference.reach(query_lens, seq_lens, chunk)
+    local = reference.reach(query_lens, seq_lens, pattern)
     largest = scale * np.abs(queries).sum(2) * np.abs(keys).max(initial=0.0)
     sums = Sums(attention(queries, whole[0], np.abs(whole[1])), largest, local.count.astype(np.float64))
     to = [torch.from_numpy(x).to(shape.dtype) for x in (queries, keys, values)]

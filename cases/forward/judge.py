@@ -7,6 +7,7 @@ import numpy as np
 from cases import reference
 from cases.forward.inputs import Inputs
 from cases.forward.tolerance import tolerated
+from cases.patterns import Pattern
 from cases.reference import Bools, Floats, Ints
 from cases.verdicts import Batch
 
@@ -23,7 +24,9 @@ class Judged:
     words: str
 
 
-def judge(output: Floats, inputs: Inputs, batch: Batch, chunk: int, dtype: str, backend: str, *, cut: bool) -> Judged:
+def judge(
+    output: Floats, inputs: Inputs, batch: Batch, pattern: Pattern, dtype: str, backend: str, *, cut: bool
+) -> Judged:
     """An output [tokens, heads, size] against the definition: rows left as they were, NaN, then the largest error."""
     allowed = tolerated(inputs.sums, dtype, backend, output.shape[2], inputs.exact_heads, cut=cut)
     untouched = (output == SENTINEL).all(axis=2)
@@ -35,7 +38,7 @@ def judge(output: Floats, inputs: Inputs, batch: Batch, chunk: int, dtype: str, 
         return Judged(wrong.any(axis=1), np.array([], dtype=np.int64), "")
     kind, of = next((k, m) for k, m in (("untouched", untouched), ("NaN", nan), ("wrong", over > 0)) if m.any())
     token, head = (int(i) for i in np.unravel_index(np.where(of, over, -np.inf).argmax(), of.shape))
-    place = where(batch, chunk, token)
+    place = where(batch, pattern, token)
     if kind == "wrong":
         number = int((error[token, head] - allowed[token, head]).argmax())
         kind = f"off by {error[token, head, number]:.3g} where {allowed[token, head, number]:.3g} is allowed"
@@ -47,11 +50,11 @@ def judge(output: Floats, inputs: Inputs, batch: Batch, chunk: int, dtype: str, 
     )
 
 
-def where(batch: Batch, chunk: int, token: int) -> str:
+def where(batch: Batch, pattern: Pattern, token: int) -> str:
     """A query token in words: its request, its position, and its place in the chunk."""
-    local = reference.reach(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
+    local = reference.reach(np.array(batch.query_lens), np.array(batch.seq_lens), pattern)
     position = int(local.first[token] + local.count[token]) - 1
-    return f"query token {token} (request {local.request[token]}, position {position}, place {position % chunk})"
+    return f"query token {token} (request {local.request[token]}, position {position}, {pattern.place(position)})"
 
 
 def named_tokens(rows: Bools) -> str:

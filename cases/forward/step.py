@@ -70,7 +70,7 @@ class Forward:
             return Shown(built.overflows, "", computed=False)
         inputs, output, met = self.compute(built)
         cut = cell.backend == "cpu_attn" and cell.load.dtype == "bfloat16" and cpu_isa.cuts_bfloat16()
-        judged = judge(output, inputs, built.batch, cell.chunk, cell.load.dtype, cell.backend, cut=cut)
+        judged = judge(output, inputs, built.batch, cell.pattern, cell.load.dtype, cell.backend, cut=cut)
         read = tuple(_overflow(error, judged, built, len(output)) for error in met)
         unexplained = judged.tokens & ~_explained(met, built, len(output))
         return Shown(built.overflows + read, judged.words if unexplained.any() else "", computed=True)
@@ -79,7 +79,7 @@ class Forward:
         """The step's inputs, its output [tokens, heads, size] in float64, and the reads past an end on the way."""
         deployment = self.auditor.deployment
         table = extents.read(built.step.block_table_tensor).astype(np.int64)
-        inputs = step_inputs.of(built.batch, self.auditor.cell.chunk, table, self.shape)
+        inputs = step_inputs.of(built.batch, self.auditor.deployment.pattern, table, self.shape)
         self._write(inputs)
         query = inputs.queries.to(deployment.device)
         output = torch.full_like(query, SENTINEL)

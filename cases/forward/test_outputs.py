@@ -33,6 +33,7 @@ def computing(request: pytest.FixtureRequest, auditor: extents.Auditor) -> Forwa
 _COMPUTING = pytest.StashKey[tuple[extents.Auditor, Forward]]()
 
 
+@pytest.mark.kind("outputs without a split")
 def test_outputs_are_right_within_capacity(cell: Cell, computing: Forward) -> None:
     """Batches of a virtual batch per request, and as many as max_num_seqs: no buffer is too small for these."""
     named = within_capacity(cell)
@@ -41,17 +42,20 @@ def test_outputs_are_right_within_capacity(cell: Cell, computing: Forward) -> No
         raise Overflowed(overflows[:1])
 
 
+@pytest.mark.kind("outputs wherever tokens stand")
 def test_outputs_are_right_wherever_tokens_stand(cell: Cell, computing: Forward) -> None:
     """Few query tokens at every kind of place of a chunk, and as few as overrun what has max_num_seqs rows."""
     _assert_right(computing, wherever_tokens_stand(cell))
 
 
 @pytest.mark.cell(lambda cell: bool(worst(cell)))  # an interpreter has no time for some
+@pytest.mark.kind("outputs of the worst batches")
 def test_outputs_are_right_for_the_worst_batches(cell: Cell, computing: Forward) -> None:
     """The batches that strain buffers most, of a load that is cut down."""
     _assert_right(computing, worst(cell))
 
 
+@pytest.mark.kind("reads of kernels")
 def test_no_kernel_reads_past_an_end(cell: Cell, computing: Forward) -> None:
     """All batches: none overruns a buffer while it is built, and no kernel is handed less than it reads."""
     first: dict[tuple[str, str], Overflow] = {}
@@ -64,28 +68,28 @@ def test_no_kernel_reads_past_an_end(cell: Cell, computing: Forward) -> None:
 
 def within_capacity(cell: Cell) -> list[Named]:
     """No more virtual batches than requests, or than max_num_seqs."""
-    load, of_the_cell = batches.cut_down(cell.load, cell.chunk, 4), (cell.spec_k, cell.chunk)
+    load, of_the_cell = batches.cut_down(cell.load, cell.pattern, 4), (cell.spec_k, cell.pattern)
     named = batches.within_capacity(load, *of_the_cell) + batches.splits_that_fit(load, *of_the_cell)
     return _affordable(named, cell, "within capacity")
 
 
 def wherever_tokens_stand(cell: Cell) -> list[Named]:
     """Few query tokens, and the fewest that give a virtual batch more than max_num_seqs."""
-    of_the_cell = (cell.load, cell.spec_k, cell.chunk)
+    of_the_cell = (cell.load, cell.spec_k, cell.pattern)
     named = [*batches.few_tokens(*of_the_cell), *batches.one_row_more(*of_the_cell)]
     return _affordable(named, cell, "wherever tokens stand")
 
 
 def worst(cell: Cell) -> list[Named]:
     """Of a load that is cut down to four requests, a step of two chunks, and sequences of four."""
-    named = batches.worst(batches.cut_down(cell.load, cell.chunk, 4), cell.spec_k, cell.chunk)
+    named = batches.worst(batches.cut_down(cell.load, cell.pattern, 4), cell.spec_k, cell.pattern)
     return _affordable(named, cell, "worst")
 
 
 def _affordable(named: list[Named], cell: Cell, kind: str) -> list[Named]:
     """Those that there is time for: all with not too many keys, or, interpreted, the quickest ones."""
     if cell.evidence != "interpreted":
-        return [one for one in named if batches.keys_seen(one, cell.chunk) <= KEYS]
+        return [one for one in named if batches.keys_seen(one, cell.pattern) <= KEYS]
     kept, left = [], INTERPRETED[kind]
     for one in sorted(named, key=lambda one: _programs(one, cell)):
         left -= _programs(one, cell)
@@ -100,7 +104,7 @@ def _programs(named: Named, cell: Cell) -> int:
 
     A tile is 4 query tokens by 16 keys, the smallest that vLLM's unified attention takes for groups of four.
     """
-    rows = Need.of(named.batch, cell.chunk, cell.load.block_size).rows
+    rows = Need.of(named.batch, cell.pattern, cell.load.block_size).rows
     tiles = (-(-rows.query_lens // 4)) @ (-(-rows.key_lens // 16)) * cell.load.num_kv_heads
     return int(rows.key_lens.sum() + 8 * tiles)
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +30,7 @@ from vllm.version import __version__
 from cases import arch as _arch
 from cases import command_line, handed, inspections, refusals, releases, stand_ins
 from cases.cell import Cell, Load
-from cases.command_line import DRAFT_LAYERS, GLOBAL_LAYERS, LOCAL_LAYERS
+from cases.patterns import Chunked, Pattern
 from cases.verdicts import Batch, Ignored, MachineTrouble, Refused, Substituted, Unavailable, ours
 from cases.vllm_api import cpu_isa, registered, routes, said
 from cases.vllm_api.steps import step_of
@@ -47,7 +47,7 @@ ERA: Any = import_module(f"cases.vllm_api.{releases.era_of(__version__)}")
 
 @dataclass(frozen=True)
 class Deployment:
-    """What the model runner holds for the chunked layers of a cell."""
+    """What the model runner holds for the layers of one kind of a cell's model."""
 
     cell: Cell
     config: Any
@@ -57,6 +57,10 @@ class Deployment:
     device: torch.device
     groups: list[Any]
     """The planner's groups of layers."""
+    layers: dict[str, Any]
+    """vLLM's attention layers, by their names in the order of the model."""
+    pattern: Pattern
+    """What a token sees in its layers."""
     cudagraph: str
     """The CUDA-graph mode of a model with such layers."""
 
@@ -92,27 +96,19 @@ def deploy(cell: Cell) -> Deployment:
     layers = _layers(cell, config)
     with set_current_vllm_config(config), as_refusal():
         groups = ERA.kv_cache_groups(config, layers)
-    local = next(iter(layers))
     handed.groups_of(groups, layers)
-    group = next(group for group in groups if local in group.layer_names)
-    spec = handed.handed("the KV-cache spec of a layer", ERA.spec_of(group, local), handed.SPEC)
-    backend = handed.handed("the backend of a layer", ERA.backend_of(config, layers[local], spec), handed.OBJECT)
-    if (
-        handed.handed("the name of a backend", backend.get_name(), handed.TEXT, backend.get_name)
-        .removesuffix("_VLLM_V1")
-        .lower()
-        != cell.backend
-    ):
-        raise Substituted(f"asked for {cell.backend}, vLLM chose {backend.get_name()}")
-    if otherwise := routes.ignored(cell, spec):
+    device = torch.device("cuda" if cell.on_device else "cpu")
+    local, backend = next(iter(layers)), _backend_of(next(iter(layers)), config, groups, layers)
+    if (name := _name(backend)) != cell.backend:
+        raise Substituted(f"asked for {cell.backend}, vLLM chose {name}")
+    if otherwise := routes.ignored(cell, _spec_of(local, groups)):
         raise Ignored(otherwise)
     with as_refusal():
-        pages = routes.in_kernel_pages(config, backend, spec)
+        pages = routes.in_kernel_pages(config, backend, _spec_of(local, groups))
         specs = {name: ERA.spec_of(group, name) for group in groups for name in group.layer_names}
         cudagraph = routes.cudagraph_mode(cell, config, specs)
-    attention_group = ERA.AttentionGroup(backend, [local], spec, groups.index(group))
-    device = torch.device("cuda" if cell.on_device else "cpu")
-    deployment = Deployment(cell, config, attention_group, pages, device, groups, cudagraph)
+    group = _attention_group(local, backend, groups)
+    deployment = Deployment(cell, config, group, pages, device, groups, layers, cell.pattern, cudagraph)
     try:
         builder = deployment.new_builder()
         if cell.backend == "cpu_attn":
@@ -132,6 +128,44 @@ def deploy(cell: Cell) -> Deployment:
             raise
         raise Unavailable(f"the compiled code of vLLM {__version__} for the CPU is not here: {error}") from error
     return deployment
+
+
+def beside(deployment: Deployment) -> Iterator[Deployment]:
+    """The layers of each other kind that the model has: the same deployment, with the builder of the first of them."""
+    kinds = {deployment.pattern}
+    config, groups, layers = deployment.config, deployment.groups, deployment.layers
+    for name, pattern in zip(layers, command_line.patterns(deployment.cell), strict=True):
+        if pattern not in kinds:
+            kinds.add(pattern)
+            backend = _backend_of(name, config, groups, layers)
+            spec = routes.in_kernel_pages(config, backend, _spec_of(name, groups))
+            group = _attention_group(name, backend, groups)
+            yield replace(deployment, group=group, spec=spec, pattern=pattern)
+
+
+def _spec_of(layer: str, groups: list[Any]) -> Any:
+    """The KV-cache spec of a layer in its group."""
+    return handed.handed("the KV-cache spec of a layer", ERA.spec_of(_group_of(layer, groups), layer), handed.SPEC)
+
+
+def _backend_of(layer: str, config: Any, groups: list[Any], layers: dict[str, Any]) -> Any:
+    backend = ERA.backend_of(config, layers[layer], _spec_of(layer, groups))
+    return handed.handed("the backend of a layer", backend, handed.OBJECT)
+
+
+def _name(backend: Any) -> str:
+    """A backend's name as the axis has it."""
+    name = handed.handed("the name of a backend", backend.get_name(), handed.TEXT, backend.get_name)
+    return str(name).removesuffix("_VLLM_V1").lower()
+
+
+def _attention_group(layer: str, backend: Any, groups: list[Any]) -> Any:
+    group = _group_of(layer, groups)
+    return ERA.AttentionGroup(backend, [layer], ERA.spec_of(group, layer), groups.index(group))
+
+
+def _group_of(layer: str, groups: list[Any]) -> Any:
+    return next(group for group in groups if layer in group.layer_names)
 
 
 def _sees(cell: Cell) -> None:
@@ -218,7 +252,7 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
     try:
         torch.set_default_dtype(config.model_config.dtype)
         with set_current_vllm_config(config), as_refusal(), routes.device_of(cell):
-            for i in range(LOCAL_LAYERS + GLOBAL_LAYERS + DRAFT_LAYERS[cell.draft]):
+            for i, pattern in enumerate(command_line.patterns(cell)):
                 name = f"model.layers.{i}.self_attn.attn"
                 shape = {
                     "num_heads": load.num_heads,
@@ -228,8 +262,8 @@ def _layers(cell: Cell, config: Any) -> dict[str, Any]:
                     "cache_config": config.cache_config,
                     "prefix": name,
                 }
-                local = i < LOCAL_LAYERS
-                layers[name] = ERA.chunked_layer(cell.chunk, **shape) if local else ERA.Attention(**shape)
+                chunked = isinstance(pattern, Chunked)
+                layers[name] = ERA.chunked_layer(pattern.chunk, **shape) if chunked else ERA.Attention(**shape)
     finally:
         torch.set_default_dtype(dtype)
     return layers

@@ -26,6 +26,7 @@ from cases import command_line, vllm_api
 from cases.handed import COUNT, OBJECT, Contract, handed, having, tables_of
 from cases.kv_shadow import Group, Ints
 from cases.kv_worker import Scheduled
+from cases.patterns import Full
 from cases.verdicts import Batch
 
 OUTPUT = having(
@@ -71,7 +72,7 @@ class Scheduling:
         self._overlapped = overlapped
         self.blocks = blocks
         self.groups = tuple(
-            Group(deployment.cell.chunk if _all_local(group.layer_names) else None, size)
+            Group(deployment.cell.pattern if _all_local(group.layer_names) else Full(), size)
             for group, size in zip(deployment.groups, sizes, strict=True)
         )
 

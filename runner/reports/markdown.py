@@ -7,7 +7,7 @@ from pathlib import PurePath
 from runner.candidates import recorded
 from runner.model import Candidate, CandidateKind, CellResult
 from runner.outcome import totals
-from runner.reports import behind, heatmap, patterns, summary
+from runner.reports import behind, heatmap, not_judged, patterns, summary
 from runner.reports.fields import Field, fields, headline
 from runner.reports.grouping import Group, groups
 from runner.reports.text import count, one_line, plain, public
@@ -92,8 +92,8 @@ def link(text: str) -> str:
 
 
 def _notes(results: Sequence[CellResult]) -> list[str]:
-    hidden = behind.line(results)
-    return [*([hidden] if hidden else []), *summary.evidence_lines(results)]
+    hidden, less = behind.line(results), not_judged.line(results)
+    return [*([hidden] if hidden else []), *([code(less)] if less else []), *summary.evidence_lines(results)]
 
 
 def _totals(results: Sequence[CellResult]) -> str:

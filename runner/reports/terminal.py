@@ -8,7 +8,7 @@ from rich.text import Text
 
 from runner.model import CellResult, Fault, Verdict
 from runner.outcome import VERDICT_ORDER
-from runner.reports import behind, heatmap, patterns, summary
+from runner.reports import behind, heatmap, not_judged, patterns, summary
 from runner.reports.fields import Field, fields, headline
 from runner.reports.grouping import Group, groups
 from runner.reports.text import count, one_line
@@ -57,7 +57,7 @@ def show(
     console.print(Text(summary.totals_line(results), style="bold"))
     if known := summary.known_line(results):
         console.print(known, markup=False, soft_wrap=True)
-    if hidden := behind.line(results):
+    for hidden in filter(None, (behind.line(results), not_judged.line(results))):
         console.print(Text(hidden), soft_wrap=True)
     if where:
         console.print(Text(f"results in {one_line(where)}"), soft_wrap=True)

@@ -24,6 +24,7 @@ def make(inputs: Inputs, judgement: Judgement) -> Page:
         shown.accepted(judgement, axes),
         shown.proven(judgement),
         shown.on_no_gpu(judgement, axes),
+        shown.not_judged(judgement, axes),
         changes.section(inputs) if inputs.since else None,
         _runs(inputs),
         _table(judgement),

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from runner.model import CellResult, Evidence, Verdict
+from runner.reports import not_judged as unjudged
 from runner.reports.patterns import Domain
 from runner.reports.summary import EVIDENCE_MEANING
 from runner.signoff import gaps
@@ -74,6 +75,20 @@ def on_no_gpu(judgement: Judgement, axes: Domain) -> Section:
     lines = () if rows else (own("Every result there is of a GPU arch was obtained on a GPU."),)
     columns = ("requirement", "evidence", "cells", "is it enough", "where")
     return Section(title="What no GPU has shown", lines=lines, columns=columns if rows else (), rows=rows)
+
+
+def not_judged(judgement: Judgement, axes: Domain) -> Section | None:
+    """What the cases could not judge in the release: a cell that is shown was not judged by these kinds."""
+    groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
+    for one in judgement.cells:
+        for kind, because in {pair for a in one.counting for pair in unjudged.kinds(a.row).items()}:
+            groups[one.requirement.name, kind, because].append(one)
+    rows = tuple(
+        (given(name), given(kind), given(because), own(f"{len(cells):,}"), given(*where(cells, axes)))
+        for (name, kind, because), cells in sorted(groups.items(), key=lambda item: item[0])
+    )
+    columns = ("requirement", "kind of case", "in this release", "cells", "where")
+    return Section(title="What the cases do not judge in this release", columns=columns, rows=rows) if rows else None
 
 
 def accepted(judgement: Judgement, axes: Domain) -> Section | None:

@@ -6,6 +6,7 @@ import numpy as np
 from playwright.sync_api import Page
 
 from cases import reference
+from cases.patterns import Chunked
 from runner.reports.html.page import _HERE
 
 ROWS = """([batches]) => batches.map(([runs, chunk]) => {
@@ -19,7 +20,7 @@ def by_definition(runs: list[list[int]], chunk: int) -> list[list[int]]:
     """Of each row its request, the first position of its chunk, its query tokens and its keys."""
     query_lens = np.repeat([query for query, _, _ in runs], [times for *_, times in runs])
     seq_lens = np.repeat([seq for _, seq, _ in runs], [times for *_, times in runs])
-    rows = reference.rows(query_lens, seq_lens, chunk)
+    rows = reference.rows(query_lens, seq_lens, Chunked(chunk))
     return np.stack([rows.request, rows.first, rows.query_lens, rows.key_lens], axis=1).tolist()
 
 

@@ -23,7 +23,9 @@ def cell(max_num_seqs: int = 1, tokens: int = 16, length: int = 17) -> Cell:
 
 def auditor(monkeypatch: pytest.MonkeyPatch, make: Any, of: Cell | None = None) -> extents.Auditor:
     """An auditor of builders that `make` makes; their `build` gets the batch's page counts."""
-    deployment = SimpleNamespace(cell=of or cell(), spec=SimpleNamespace(block_size=PAGE), new_builder=make)
+    deployment = SimpleNamespace(
+        cell=of or cell(), pattern=(of or cell()).pattern, spec=SimpleNamespace(block_size=PAGE), new_builder=make
+    )
     monkeypatch.setattr(extents.vllm_api, "step", lambda deployment, batch, **_: batch)
 
     def build(_deployment: Any, builder: Any, batch: Batch) -> Any:

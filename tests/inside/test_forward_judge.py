@@ -9,6 +9,7 @@ import torch
 from cases import reference
 from cases.forward import inputs
 from cases.forward.judge import SENTINEL, judge
+from cases.patterns import Chunked, Full
 from cases.verdicts import Batch
 
 CHUNK, PAGE, HEADS, KV_HEADS = 8192, 16, 4, 2
@@ -18,7 +19,7 @@ TABLE = np.random.default_rng(2).permutation(np.arange(1, 1 + CHUNK // PAGE))[No
 
 
 def given(size: int = 128, dtype: torch.dtype = torch.bfloat16) -> inputs.Inputs:
-    return inputs.of(BATCH, CHUNK, TABLE, inputs.Heads(HEADS, KV_HEADS, size, dtype, False, PAGE))
+    return inputs.of(BATCH, Chunked(CHUNK), TABLE, inputs.Heads(HEADS, KV_HEADS, size, dtype, False, PAGE))
 
 
 def attended(of: inputs.Inputs, slots: np.ndarray) -> np.ndarray:
@@ -27,7 +28,7 @@ def attended(of: inputs.Inputs, slots: np.ndarray) -> np.ndarray:
     size = of.queries.shape[2]
     cache = reference.Cache(of.queries.double().numpy(), keys, values)
     table, count = np.arange(len(slots))[None], np.array([len(slots)])
-    out = reference.attention(cache, np.array([1]), count, 2 * CHUNK, table, 1, size**-0.5)
+    out = reference.attention(cache, np.array([1]), count, Full(), table, 1, size**-0.5)
     return torch.from_numpy(out).to(of.queries.dtype).double().numpy()
 
 
@@ -38,7 +39,7 @@ def slots_in_order() -> np.ndarray:
 def says(
     of: inputs.Inputs, output: np.ndarray, dtype: str = "bfloat16", backend: str = "flashinfer", cut: bool = False
 ) -> str:
-    return judge(output, of, BATCH, CHUNK, dtype, backend, cut=cut).words
+    return judge(output, of, BATCH, Chunked(CHUNK), dtype, backend, cut=cut).words
 
 
 KERNELS = [(backend, False, size) for backend in ("flashinfer", "triton_attn") for size in (64, 128, 256)]
@@ -54,10 +55,10 @@ def test_rounding_is_tolerated_and_a_single_key_is_not(backend: str, cut: bool, 
 
 def test_bits_that_are_left_off_are_tolerated_of_a_kernel_that_does_not_round() -> None:
     batch = Batch((1,), (100,))
-    of = inputs.of(batch, CHUNK, TABLE, inputs.Heads(HEADS, KV_HEADS, 128, torch.bfloat16, False, PAGE))
+    of = inputs.of(batch, Chunked(CHUNK), TABLE, inputs.Heads(HEADS, KV_HEADS, 128, torch.bfloat16, False, PAGE))
     left_off = (torch.from_numpy(of.wanted).float().view(torch.int32) & -(1 << 16)).view(torch.float32).double().numpy()
-    assert judge(left_off, of, batch, CHUNK, "bfloat16", "cpu_attn", cut=True).words == ""
-    assert "off by" in judge(left_off, of, batch, CHUNK, "bfloat16", "cpu_attn", cut=False).words
+    assert judge(left_off, of, batch, Chunked(CHUNK), "bfloat16", "cpu_attn", cut=True).words == ""
+    assert "off by" in judge(left_off, of, batch, Chunked(CHUNK), "bfloat16", "cpu_attn", cut=False).words
 
 
 def test_a_page_of_another_place_is_not_tolerated() -> None:
@@ -78,7 +79,8 @@ def test_rows_that_nobody_wrote_and_nan_have_words_of_their_own() -> None:
     untouched, nan = attended(of, slots_in_order()), attended(of, slots_in_order())
     untouched[0, 1], nan[0, 3, 5] = SENTINEL, np.nan
     assert says(of, untouched) == (
-        "query token 0 (request 0, position 8191, place 8191), head 1: untouched; wrong are 0 of 1 query tokens"
+        "query token 0 (request 0, position 8191, place 8191 of its chunk), head 1: untouched; "
+        "wrong are 0 of 1 query tokens"
     )
     assert "head 3: NaN" in says(of, nan)
 
@@ -86,14 +88,14 @@ def test_rows_that_nobody_wrote_and_nan_have_words_of_their_own() -> None:
 def test_what_no_query_may_reach_is_held_by_nobody() -> None:
     """A decode of a chunk's first token holds one key: the other slots are poison."""
     heads = inputs.Heads(HEADS, KV_HEADS, 64, torch.bfloat16, False, PAGE)
-    of = inputs.of(Batch((1,), (CHUNK + 1,)), CHUNK, np.append(TABLE, [[600]], axis=1), heads)
+    of = inputs.of(Batch((1,), (CHUNK + 1,)), Chunked(CHUNK), np.append(TABLE, [[600]], axis=1), heads)
     assert of.slots.tolist() == [600 * PAGE]
     assert of.wanted[0, 2:].tolist() == of.values[0, 1:].double().repeat_interleave(2, 0).tolist()
 
 
 def test_fp8_inputs_are_numbers_that_the_cache_holds() -> None:
     heads = inputs.Heads(HEADS, KV_HEADS, 64, torch.bfloat16, True, PAGE)
-    of = inputs.of(replace(BATCH, seq_lens=(100,)), CHUNK, TABLE, heads)
+    of = inputs.of(replace(BATCH, seq_lens=(100,)), Chunked(CHUNK), TABLE, heads)
     scales = ((of.queries, inputs.Q_SCALE), (of.keys, inputs.K_SCALE), (of.values, inputs.V_SCALE))
     for numbers, scale in scales:
         stored = (numbers.float() / scale).to(torch.float8_e4m3fn).float() * scale

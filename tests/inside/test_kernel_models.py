@@ -15,6 +15,7 @@ from attnmatrix_vllm import contracts, flash_attention_kernel, flashinfer_trtllm
 from attnmatrix_vllm.cache_kernels import reshape_and_cache_flash
 from attnmatrix_vllm.contracts import ContractBroken, OutOfRange
 from cases import reference
+from cases.patterns import Full
 
 PAGE, PAGES, KV_HEADS, GROUP, SIZE, CHUNK = 16, 24, 2, 3, 32, 64
 SCALE, DTYPE = 0.3, torch.bfloat16
@@ -39,11 +40,11 @@ def cache(layout: str = "NHD") -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def defined(query: torch.Tensor, query_lens: list[int], key_lens: list[int], **softmax: float) -> torch.Tensor:
-    """Causal attention of these rows by the definition, with a chunk that never ends."""
+    """Causal attention of these rows by the definition."""
     keys, values = (t.double().flatten(0, 1).numpy() for t in cache())
     given = reference.Cache(query.double().numpy(), keys, values)
     found = reference.attention(
-        given, np.array(query_lens), np.array(key_lens), 1 << 20, TABLE.numpy().astype(np.int64), PAGE, SCALE, **softmax
+        given, np.array(query_lens), np.array(key_lens), Full(), TABLE.numpy().astype(np.int64), PAGE, SCALE, **softmax
     )
     return torch.from_numpy(found)
 

@@ -9,9 +9,10 @@ import torch
 
 from cases import metadata
 from cases.needs import Need
+from cases.patterns import Chunked
 from tests.inside.fakes import CHUNK, PAGE, THREE
 
-NEED = Need.of(THREE, CHUNK, PAGE)
+NEED = Need.of(THREE, Chunked(CHUNK), PAGE)
 """Rows of 4, 4 and 1 tokens, in 2, 2 and 1 pages."""
 
 

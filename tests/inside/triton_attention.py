@@ -12,6 +12,7 @@ from vllm.v1.attention.ops.triton_unified_attention import unified_attention
 
 from cases import attention_inputs, extents, reference, vllm_api
 from cases.cell import Cell, Load
+from cases.patterns import Chunked
 from cases.verdicts import Batch
 
 CHUNK, PAGE = 64, 16
@@ -37,7 +38,7 @@ def test_the_real_kernel_computes_the_definition(name: str, hybrid: bool) -> Non
     metadata = vllm_api.build(deployment, deployment.new_builder(), step)
     table = extents.read(step.block_table_tensor).astype(np.int64)
     right = attention_inputs.expected(
-        np.array(batch.query_lens), np.array(batch.seq_lens), CHUNK, table, PAGE,
+        np.array(batch.query_lens), np.array(batch.seq_lens), Chunked(CHUNK), table, PAGE,
         group=GROUP, scale=LOAD.head_size**-0.5,
     )  # fmt: skip
     out = torch.full((*right.wanted.shape[:2], LOAD.head_size), torch.nan)

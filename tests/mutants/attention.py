@@ -54,6 +54,6 @@ ATTENTION = (
            "tokens_of(first, starts)", "tokens_of(0, starts)", SM80),
     Mutant("the interpreter reads mask bits from the highest", READ + ".draft_mask:unpack", '"little"', '"big"',
            SM90_K3),
-    Mutant("the definition leaves a key out", "cases.reference:attention", "position < local.count",
-           "position + 1 < local.count", TRITON),
+    Mutant("the definition leaves a key out", "cases.reference:attention", "key < first + count",
+           "key + 1 < first + count", TRITON),
 )  # fmt: skip

@@ -6,7 +6,15 @@ from tests.mutants.mutants import BUILD, FI, FLEX, INIT, SIZED, SM80, SM80_SHORT
 MASK = FI + "FlashInferMetadataBuilder._get_decode_mask"
 WRITES = "an array is written past its end"
 
+BY_CHUNK = """(
+            max_num_reqs * -(-kv_cache_spec.attention_chunk_size // kv_cache_spec.block_size)
+            if getattr(kv_cache_spec, "attention_chunk_size", None) else max_num_pages
+        ), dtype=torch.int32"""
+"""With the hybrid manager off a global layer's spec carries the chunk too, but its rows have more pages than that."""
+
 BUFFERS = (
+    Mutant("global layers' page indices are sized by the chunk", INIT, mutants.INDICES, BY_CHUNK,
+           ("flashinfer sm80 off k0 c64 few",), SIZED),
     Mutant("page indices are for half the pages", INIT, mutants.INDICES, "max_num_pages // 2, dtype=torch.int32",
            SM80_SHORT),
     Mutant("a last-page length is written past the end", TABLES, mutants.COPIED, mutants.PAST_THE_END, SM80),

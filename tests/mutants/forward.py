@@ -58,7 +58,7 @@ COMPUTED = (
     Mutant("flex drops the block list", FLEX, "attn_metadata.block_mask,\n        self.scale",
            "None,\n        self.scale", FLEX_K1),
     Mutant("the definition leaves a key of the largest chunk out", "cases.reference:attention",
-           "position < local.count", "position + 1 < local.count", LONG),
+           "key < first + count", "key + 1 < first + count", LONG),
     Mutant("the model aligns causality to the start", "attnmatrix_vllm.paged_attention:causal",
            "(keys - queries + torch.arange(queries))", "torch.arange(queries)", FA3),
     Mutant("the model reads the draft mask from the highest bit", "attnmatrix_vllm.flashinfer_xqa:_windows",

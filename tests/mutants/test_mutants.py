@@ -16,6 +16,8 @@ FOUND_ELSEWHERE = ("test_batches_that_vllm_makes_up_fit_and_are_right", "test_ra
 UNWATCHED = "test_each_layer_has_the_builder_of_its_kind"
 """Builds for another purpose, and watches no buffer: what a stand-in raises is `missing` there."""
 
+OTHER_LAYERS = "test_builders_of_other_layers_hold_their_worst_batches"
+
 RED = {
     "": {
         "test_paged_kv_buffers_hold_the_worst_batches",
@@ -31,11 +33,13 @@ RED = {
         "test_paged_kv_buffers_hold_batches_without_a_split",
         "test_paged_kv_buffers_hold_the_worst_batches",
         UNWATCHED,
+        OTHER_LAYERS,
     },
     "an array is written past its end": {
         "test_paged_kv_buffers_hold_batches_without_a_split",
         "test_paged_kv_buffers_hold_the_worst_batches",
         *FOUND_ELSEWHERE,
+        OTHER_LAYERS,
     },
 }
 """The cases that may be red without a mutant: what vLLM is known for, and what a correction is made to show."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from runner import results
 from runner.model import AxisValue, CellResult
 from runner.outcome import VERDICT_ORDER
-from runner.reports import behind, heatmap, patterns, summary
+from runner.reports import behind, heatmap, not_judged, patterns, summary
 from runner.reports.html import packing, trend, words
 from runner.reports.text import count, one_line
 
@@ -63,7 +63,7 @@ def render(
         exit_line=summary.exit_line(exit_code),
         exit_code=exit_code,
         line=words.verdict_line(rows),
-        hidden=behind.line(rows),
+        hidden=[line for line in (behind.line(rows), not_judged.line(rows)) if line],
         planned=count(len(rows), "cell"),
         totals=words.total_of_each(rows, trend.lines(rows, history)),
         earlier=[one_line(one.name, 60) for one in history[-trend.MOST_RUNS :]],

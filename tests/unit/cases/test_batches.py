@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cases import batches, bounds, reference
 from cases.bounds import Limits
 from cases.cell import Load
+from cases.patterns import Chunked, Full
 from cases.verdicts import Batch
 
 
@@ -19,7 +20,7 @@ def load(max_num_seqs: int, tokens: int, length: int, block_size: int = 1) -> Lo
 
 
 def rows(batch: Batch, chunk: int) -> int:
-    return reference.virtual_batches(np.array(batch.query_lens), np.array(batch.seq_lens), chunk)
+    return reference.virtual_batches(np.array(batch.query_lens), np.array(batch.seq_lens), Chunked(chunk))
 
 
 LOADS = [load(1, 36000, 36000), load(4, 2048, 16384), load(256, 8192, 131072), load(2, 8, 16), load(1, 1, 2)]
@@ -29,7 +30,7 @@ LOADS = [load(1, 36000, 36000), load(4, 2048, 16384), load(256, 8192, 131072), l
 @pytest.mark.parametrize("chunk", [4, 64, 8192])
 @pytest.mark.parametrize("spec_k", [0, 1, 3, 7])
 def test_every_batch_may_be_scheduled(deployed: Load, chunk: int, spec_k: int) -> None:
-    named = batches.within_capacity(deployed, spec_k, chunk) + batches.worst(deployed, spec_k, chunk)
+    named = batches.within_capacity(deployed, spec_k, Chunked(chunk)) + batches.worst(deployed, spec_k, Chunked(chunk))
     assert named
     assert all(batches.may_be_formed(n.batch, deployed) for n in named)
 
@@ -38,7 +39,7 @@ def test_every_batch_may_be_scheduled(deployed: Load, chunk: int, spec_k: int) -
 @pytest.mark.parametrize("chunk", [4, 64, 8192])
 @pytest.mark.parametrize("spec_k", [0, 1, 3, 7])
 def test_batches_within_capacity_have_a_row_per_request(deployed: Load, chunk: int, spec_k: int) -> None:
-    for n in batches.within_capacity(deployed, spec_k, chunk):
+    for n in batches.within_capacity(deployed, spec_k, Chunked(chunk)):
         assert rows(n.batch, chunk) == len(n.batch.query_lens), n.name
 
 
@@ -46,8 +47,8 @@ def test_batches_within_capacity_have_a_row_per_request(deployed: Load, chunk: i
 def test_split_windows_are_cut_at_every_place(spec_k: int) -> None:
     window = 1 + spec_k
     cuts = {
-        tuple(reference.rows(np.array(n.batch.query_lens[:1]), np.array(n.batch.seq_lens[:1]), 64).query_lens.tolist())
-        for n in batches.split_windows(load(1, 1000, 1000), spec_k, 64)
+        tuple(of_one(n.batch.query_lens[0], n.batch.seq_lens[0], 64, 1)[0])
+        for n in batches.split_windows(load(1, 1000, 1000), spec_k, Chunked(64))
     }
     assert cuts == {(cut, window - cut) for cut in range(1, window)}
 
@@ -59,7 +60,18 @@ def test_the_most_of_everything_is_attained_in_all_small_loads(chunk: int) -> No
     for n, t, longest, page in product(range(1, 5), range(1, 25), range(1, 33), pages):
         for spec_k in (1, 3, 7) if page == 1 else (0,):
             deployed = load(n, t, longest + 1, page)
-            assert_attained(deployed, spec_k, chunk, batches.most(deployed, spec_k, chunk))
+            assert_attained(deployed, spec_k, chunk, batches.most(deployed, spec_k, Chunked(chunk)))
+
+
+@pytest.mark.parametrize("page", [1, 3, 16])
+def test_the_most_of_everything_is_attained_where_a_token_sees_everything(page: int) -> None:
+    for n, t, longest, spec_k in product(range(1, 5), range(1, 25), range(1, 33), (0, 1, 3)):
+        deployed = load(n, t, longest + 1, page)
+        named, limits = batches.worst(deployed, spec_k, Full()), Limits.of(deployed)
+        assert all(batches.may_be_formed(one.batch, deployed) for one in named)
+        assert max(len(one.batch.seq_lens) for one in named) == bounds.virtual_batches(limits, Full())
+        pages = max(sum(-(-s // page) for s in one.batch.seq_lens) for one in named)
+        assert pages == bounds.pages(limits, Full(), page)
 
 
 LARGE = hypothesis.settings(
@@ -81,7 +93,7 @@ def deployments(draw: st.DrawFn) -> tuple[Load, int, int]:
 @LARGE
 @hypothesis.given(deployments())
 def test_the_most_of_everything_is_attained_in_any_load(deployed: tuple[Load, int, int]) -> None:
-    assert_attained(*deployed, batches.worst(*deployed))
+    assert_attained(*deployed, batches.worst(deployed[0], deployed[1], Chunked(deployed[2])))
 
 
 @LARGE
@@ -89,7 +101,7 @@ def test_the_most_of_everything_is_attained_in_any_load(deployed: tuple[Load, in
 def test_every_batch_may_be_scheduled_in_any_load(deployed: tuple[Load, int, int]) -> None:
     for family in (batches.within_capacity, batches.splits_that_fit, batches.worst, batches.most_mask_rows):
         for smaller in (deployed[0], batches.few_requests(deployed[0]), batches.short_steps(deployed[0])):
-            named = family(smaller, *deployed[1:])
+            named = family(smaller, deployed[1], Chunked(deployed[2]))
             assert all(batches.may_be_formed(n.batch, deployed[0]) for n in named)
             assert len({n.batch for n in named}) == len({n.name for n in named}) == len(named)
 
@@ -98,10 +110,10 @@ def assert_attained(deployed: Load, spec_k: int, chunk: int, named: list[batches
     limits, at = Limits.of(deployed), (deployed, spec_k, chunk)
     assert all(batches.may_be_formed(n.batch, deployed) for n in named), at
     lens, pages = zip(*(needed(n.batch, chunk, deployed.block_size) for n in named), strict=True)
-    assert max(map(len, lens)) == bounds.virtual_batches(limits, chunk), at
-    assert max(pages) == bounds.pages(limits, chunk, deployed.block_size), at
+    assert max(map(len, lens)) == bounds.virtual_batches(limits, Chunked(chunk)), at
+    assert max(pages) == bounds.pages(limits, Chunked(chunk), deployed.block_size), at
     masks = [len(rows) for rows in lens if len(set(rows)) == 1 and 2 <= rows[0] <= 1 + spec_k]
-    assert max(masks, default=0) == bounds.mask_rows(limits, spec_k, chunk), at
+    assert max(masks, default=0) == bounds.mask_rows(limits, spec_k, Chunked(chunk)), at
 
 
 def needed(batch: Batch, chunk: int, page: int) -> tuple[list[int], int]:
@@ -112,7 +124,7 @@ def needed(batch: Batch, chunk: int, page: int) -> tuple[list[int], int]:
 
 @lru_cache(maxsize=1 << 16)
 def of_one(query_len: int, seq_len: int, chunk: int, page: int) -> tuple[list[int], int]:
-    rows = reference.rows(np.array([query_len]), np.array([seq_len]), chunk)
+    rows = reference.rows(np.array([query_len]), np.array([seq_len]), Chunked(chunk))
     return rows.query_lens.tolist(), int(reference.pages(rows.key_lens, page).sum())
 
 

@@ -9,6 +9,7 @@ import pytest
 from cases import batches
 from cases.batches.drawn import drawn
 from cases.cell import Load
+from cases.patterns import Chunked
 
 LOADS = [
     Load("solo", 1, 36000, 36000, 16, 8, 2, 128, "bfloat16"),
@@ -22,7 +23,7 @@ SEEDS = range(40)
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
 @pytest.mark.parametrize("spec_k", [0, 3])
 def test_every_batch_may_be_scheduled(load: Load, spec_k: int) -> None:
-    found = [batch for seed in SEEDS for batch in drawn(load, spec_k, 64, seed)]
+    found = [batch for seed in SEEDS for batch in drawn(load, spec_k, Chunked(64), seed)]
     assert len(set(found)) > len(SEEDS)
     assert all(batches.may_be_formed(batch, load) for batch in found)
     for batch in found:  # both of vLLM's model runners put whatever is longer than a window behind all that is not
@@ -33,7 +34,7 @@ def test_every_batch_may_be_scheduled(load: Load, spec_k: int) -> None:
 def test_they_are_where_the_faults_are() -> None:
     """Over a few seeds: queries over a boundary, from and to one, ends of pages and of the longest sequence."""
     load, chunk = LOADS[3], 64
-    found = [batch for seed in SEEDS for batch in drawn(load, 3, chunk, seed)]
+    found = [batch for seed in SEEDS for batch in drawn(load, 3, Chunked(chunk), seed)]
     requests = [(s - q, s) for batch in found for q, s in zip(batch.query_lens, batch.seq_lens, strict=True)]
     assert any(start // chunk < (end - 1) // chunk for start, end in requests)
     assert any(start % chunk == 0 < start for start, _ in requests)
@@ -49,12 +50,14 @@ def test_a_seed_gives_the_same_in_a_process_with_other_modules(tmp_path: Path) -
     (tmp_path / "full_of_numbers.py").write_text(f"NUMBERS = {list(range(100_000, 104_000, 7))}\n")
     code = (
         "import full_of_numbers; from cases.batches.drawn import drawn; from cases.cell import Load; "
-        f"print([drawn(Load({', '.join(repr(v) for v in vars(LOADS[3]).values())}), 3, 64, s) for s in range(40)])"
+        "from cases.patterns import Chunked; "
+        f"print([drawn(Load({', '.join(repr(v) for v in vars(LOADS[3]).values())}), 3, Chunked(64), s) "
+        "for s in range(40)])"
     )
     root = Path(__file__).parents[3]
     elsewhere = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
         env={"PYTHONPATH": f"{root}:{tmp_path}"},
     )  # fmt: skip
-    assert elsewhere.stdout.strip() == str([drawn(LOADS[3], 3, 64, seed) for seed in SEEDS]).strip()
+    assert elsewhere.stdout.strip() == str([drawn(LOADS[3], 3, Chunked(64), seed) for seed in SEEDS]).strip()
     assert not (tmp_path / ".hypothesis").exists()

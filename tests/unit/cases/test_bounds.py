@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import combinations_with_replacement, permutations, product, takewhile
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cases import bounds, reference
 from cases.bounds import Limits
+from cases.patterns import Chunked, Full
 
 N, T, C, S = 4, 24, 8, 32
 NONE = -(10**6)
@@ -25,7 +27,7 @@ Requests = list[tuple[int, int]]
 
 @cache
 def rows(query_len: int, seq_len: int, chunk: int) -> reference.Rows:
-    return reference.rows(np.array([query_len]), np.array([seq_len]), chunk)
+    return reference.rows(np.array([query_len]), np.array([seq_len]), Chunked(chunk))
 
 
 def row_count(query_len: int, seq_len: int, chunk: int) -> int:
@@ -52,7 +54,7 @@ def most(value: Callable[..., int], longest: int, *of: int) -> np.ndarray:
     return table[1:, 1:]
 
 
-def by(formula: Callable[..., int], longest: int, *of: int) -> np.ndarray:
+def by(formula: Callable[..., int], longest: int, *of: Any) -> np.ndarray:
     return np.array([[formula(Limits(n, t, longest), *of) for t in range(1, T + 1)] for n in range(1, N + 1)])
 
 
@@ -62,18 +64,22 @@ PAGES = [(chunk, page) for chunk in CHUNKS for page in CHUNKS if chunk % page ==
 
 def wrong_virtual_batches(at: ModuleType, chunk: int) -> list[int]:
     """The longest sequences for which the formula is not the maximum, for some N and T."""
-    return [s for s in range(1, S + 1) if (by(at.virtual_batches, s, chunk) != most(row_count, s, chunk)).any()]
+    return [
+        s for s in range(1, S + 1) if (by(at.virtual_batches, s, Chunked(chunk)) != most(row_count, s, chunk)).any()
+    ]
 
 
 def wrong_pages(at: ModuleType, chunk: int, page: int) -> list[int]:
-    return [s for s in range(1, S + 1) if (by(at.pages, s, chunk, page) != most(pages_of, s, chunk, page)).any()]
+    return [
+        s for s in range(1, S + 1) if (by(at.pages, s, Chunked(chunk), page) != most(pages_of, s, chunk, page)).any()
+    ]
 
 
 def wrong_mask_rows(at: ModuleType, chunk: int) -> list[tuple[int, int]]:
     found = []
     for s, k in product(range(1, S + 1), (1, 2, 3, 5, 7)):
         wanted = np.max([most(windows_of, s, chunk, window) for window in range(2, 2 + k)], axis=0).clip(min=0)
-        if (by(at.mask_rows, s, k, chunk) != wanted).any():
+        if (by(at.mask_rows, s, k, Chunked(chunk)) != wanted).any():
             found.append((s, k))
     return found
 
@@ -101,18 +107,18 @@ def test_tokens_are_the_most_there_are() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("limits.longest <= chunk:", "limits.longest < chunk:"),
+        ("limits.longest <= border:", "limits.longest < border:"),
         ("(left - second) // page", "-(-(left - second) // page)"),
         ("(left - second) // page", "left // page"),
         ("- first - 1))", "- first))"),
         ("second = min(requests, left)", "second = requests"),
-        ("first = -(-min(chunk, limits.longest) // page)", "first = chunk // page"),
+        ("first = -(-min(border, limits.longest) // page)", "first = border // page"),
         ("further = min((left - second) // page,", "further = max((left - second) // page,"),
         ("return requests * (first + 1) - (requests - second) + further", "return min(2 * n + -(-t // page), t)"),
-        ("longest >= chunk + 2", "longest > chunk"),
+        ("longest >= border + 2", "longest > border"),
         ("n * (2 if", "n * (1 if"),
-        ("2 <= chunk <= 1 + spec_k", "2 <= chunk <= spec_k"),
-        ("n * (longest // chunk))", "n * -(-longest // chunk))"),
+        ("2 <= border <= 1 + spec_k", "2 <= border <= spec_k"),
+        ("n * (longest // border))", "n * -(-longest // border))"),
     ],
 )
 def test_a_wrong_formula_is_noticed(old: str, new: str) -> None:
@@ -174,25 +180,40 @@ def test_the_formulas_hold_for_every_batch_and_are_attained(n: int, t: int, long
     batches = list(every_batch(limits))
     for chunk in (1, 2, 3, 4):
         split = [query_lens_of_rows(batch, chunk) for batch in batches]
-        assert bounds.virtual_batches(limits, chunk) == max(map(len, split))
+        assert bounds.virtual_batches(limits, Chunked(chunk)) == max(map(len, split))
         for page in (p for p in range(1, chunk + 1) if chunk % p == 0):
-            assert bounds.pages(limits, chunk, page) == max(pages_of_rows(batch, chunk, page) for batch in batches)
+            assert bounds.pages(limits, Chunked(chunk), page) == max(
+                pages_of_rows(batch, chunk, page) for batch in batches
+            )
         for k in (1, 2, 3):
             masks = (rows_of_a_uniform_mask(batch, k, chunk) for batch in batches)
-            assert bounds.mask_rows(limits, k, chunk) == max(masks)
+            assert bounds.mask_rows(limits, k, Chunked(chunk)) == max(masks)
     assert bounds.tokens(limits) == max(sum(q for q, _ in batch) for batch in batches)
+
+
+@pytest.mark.parametrize(("n", "t", "longest"), [(1, 7, 7), (2, 6, 7), (3, 6, 5), (4, 4, 4)])
+def test_where_a_token_sees_everything_a_request_is_a_row_with_all_its_pages(n: int, t: int, longest: int) -> None:
+    limits = Limits(n, t, longest)
+    batches = list(every_batch(limits))
+    assert bounds.virtual_batches(limits, Full()) == max(map(len, batches))
+    for page in range(1, longest + 2):  # vLLM splits nothing: any page will do
+        most_pages = max(sum(-(-s // page) for _, s in batch) for batch in batches)
+        assert bounds.pages(limits, Full(), page) == most_pages
+    for k in (1, 2, 3):
+        masks = (rows_of_a_uniform_mask(batch, k, longest) for batch in batches)  # no row ends in a sequence
+        assert bounds.mask_rows(limits, k, Full()) == max(masks)
 
 
 def test_the_published_bound_is_a_bound_and_rarely_attained() -> None:
     """vllm#50022 sizes for min(2N + ceil(T / c), T): never too small, and one of its own figures by hand."""
     for n, t, chunk, longest in product(range(1, N + 1), range(1, T + 1), range(1, C + 1), range(1, S + 1)):
         published = min(2 * n + -(-t // chunk), t)
-        exact = bounds.virtual_batches(Limits(n, t, longest), chunk)
+        exact = bounds.virtual_batches(Limits(n, t, longest), Chunked(chunk))
         assert exact <= published
         if t > 2 * n and chunk > 1:
             assert exact < published
     # 36,000 tokens of one request from the last token of a chunk: 1 + 4 * 8192 + 3231, six rows; the bound says seven
-    assert bounds.virtual_batches(Limits(1, 36_000, 1 << 20), 8192) == 6
+    assert bounds.virtual_batches(Limits(1, 36_000, 1 << 20), Chunked(8192)) == 6
 
 
 def test_a_longest_sequence_that_generates_leaves_room_for_a_token() -> None:

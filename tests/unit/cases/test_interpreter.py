@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cases import interpreter, reference
+from cases.patterns import Chunked
 
 NAN = float("nan")
 
@@ -263,6 +264,6 @@ def test_the_definition_by_hand() -> None:
     keys[[2, 3, 0], 0, 0], values[[2, 3, 0], 0, 0] = [0, np.log(3), 0], [1, 5, 9]
     queries = np.array([[1.0, 0.0], [1.0, 0.0]])[..., None]
     found = reference.attention(
-        reference.Cache(queries, keys, values), np.array([2]), np.array([3]), 2, np.array([[1, 0]]), 2, 1.0
+        reference.Cache(queries, keys, values), np.array([2]), np.array([3]), Chunked(2), np.array([[1, 0]]), 2, 1.0
     )
     assert found[..., 0] == pytest.approx(np.array([[(1 + 3 * 5) / 4, 3.0], [9.0, 9.0]]))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cases.kv_shadow import Group, Shadow, longest_hit, prints
+from cases.patterns import Chunked, Full
 
-CHUNKED, WHOLE = Group(chunk=8, block_size=4), Group(chunk=None, block_size=4)
+CHUNKED, WHOLE = Group(Chunked(8), block_size=4), Group(Full(), block_size=4)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from cases.kv_shadow import Group
 from cases.kv_worker import Life, Scheduled, Seen, play
+from cases.patterns import Chunked, Full
 
 
 @dataclass
@@ -18,7 +19,7 @@ class Ours:
     """
 
     fault: str = ""
-    groups: tuple[Group, ...] = (Group(8, 4), Group(None, 4))
+    groups: tuple[Group, ...] = (Group(Chunked(8), 4), Group(Full(), 4))
     blocks: int = 40
     step_tokens: int = 6
     overlapped: bool = False

@@ -8,6 +8,7 @@ from cases import bounds
 from cases.bounds import Limits
 from cases.cell import Cell, Load
 from cases.needs import bounds_of
+from cases.patterns import Chunked
 
 
 def cell(backend: str, n: int, t: int, length: int, chunk: int, k: int) -> Cell:
@@ -25,7 +26,7 @@ def test_chunks_add_nothing_exactly_where_a_row_for_each_request_is_enough(k: in
     for n, t, length, chunk in SMALL:
         found = bounds_of(cell("flashinfer", n, t, length, chunk, k))
         limits = Limits(n, t, length - 1)
-        rows, mask = bounds.virtual_batches(limits, chunk), bounds.mask_rows(limits, k, chunk)
+        rows, mask = bounds.virtual_batches(limits, Chunked(chunk)), bounds.mask_rows(limits, k, Chunked(chunk))
         assert found["paged_kv_indptr"][0] == found["cum_seq_lens_kv"][0] == rows + 1
         for name in ("paged_kv_indptr", "paged_kv_last_page_len", "cum_seq_lens_kv"):
             worst, without = found[name]

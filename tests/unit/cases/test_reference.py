@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cases import reference
+from cases.patterns import Chunked, Full
 
 
 def by_definition(query_len: int, seq_len: int, chunk: int) -> list[set[int]]:
@@ -20,19 +21,28 @@ SMALL = [(q, s, c) for c, s in product((1, 2, 3, 4, 8), range(1, 20)) for q in r
 
 def test_reach_is_the_definition_for_all_small_requests() -> None:
     for query_len, seq_len, chunk in SMALL:
-        found = reference.reach(np.array([query_len]), np.array([seq_len]), chunk)
+        found = reference.reach(np.array([query_len]), np.array([seq_len]), Chunked(chunk))
         runs = [set(range(f, f + n)) for f, n in zip(found.first.tolist(), found.count.tolist(), strict=True)]
         assert runs == by_definition(query_len, seq_len, chunk), (query_len, seq_len, chunk)
+
+
+def test_where_a_token_sees_everything_a_request_is_one_row() -> None:
+    for query_len, seq_len in dict.fromkeys((q, s) for q, s, _ in SMALL):
+        found = reference.reach(np.array([query_len]), np.array([seq_len]), Full())
+        runs = [set(range(f, f + n)) for f, n in zip(found.first.tolist(), found.count.tolist(), strict=True)]
+        assert runs == [set(range(i + 1)) for i in range(seq_len - query_len, seq_len)]
+        rows = reference.rows(np.array([query_len]), np.array([seq_len]), Full())
+        assert (rows.query_lens.tolist(), rows.key_lens.tolist(), rows.first.tolist()) == ([query_len], [seq_len], [0])
 
 
 def test_rows_are_the_chunks_that_a_query_touches() -> None:
     for query_len, seq_len, chunk in SMALL:
         chunks = [i // chunk for i in range(seq_len - query_len, seq_len)]
-        rows = reference.rows(np.array([query_len]), np.array([seq_len]), chunk)
+        rows = reference.rows(np.array([query_len]), np.array([seq_len]), Chunked(chunk))
         touched = sorted(set(chunks))
         assert rows.query_lens.tolist() == [chunks.count(t) for t in touched]
         assert rows.key_lens.tolist() == [min((t + 1) * chunk, seq_len) - t * chunk for t in touched]
-        assert reference.virtual_batches(np.array([query_len]), np.array([seq_len]), chunk) == len(touched)
+        assert reference.virtual_batches(np.array([query_len]), np.array([seq_len]), Chunked(chunk)) == len(touched)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +62,11 @@ def test_rows_are_the_chunks_that_a_query_touches() -> None:
 def test_virtual_batches_of_published_examples(
     query_lens: list[int], seq_lens: list[int], chunk: int, virtual_batches: int
 ) -> None:
-    assert reference.virtual_batches(np.array(query_lens), np.array(seq_lens), chunk) == virtual_batches
+    assert reference.virtual_batches(np.array(query_lens), np.array(seq_lens), Chunked(chunk)) == virtual_batches
 
 
 def test_rows_of_the_example_in_vllms_comments() -> None:
-    rows = reference.rows(np.array([4, 10, 5]), np.array([6, 17, 9]), 4)
+    rows = reference.rows(np.array([4, 10, 5]), np.array([6, 17, 9]), Chunked(4))
     assert rows.query_lens.tolist() == [2, 2, 1, 4, 4, 1, 4, 1]
     assert rows.key_lens.tolist() == [4, 2, 4, 4, 4, 1, 4, 1]
 
