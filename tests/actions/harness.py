@@ -511,7 +511,8 @@ class Level:
         return {"result": result, "outputs": outputs}
 
     def may_stay_instance(self, key: str, job: dict[str, Any]) -> bool:
-        return not self.run.afresh and not self.again and not self.ran_again(needs_of(job))
+        fresh = self.run.afresh or self.again or self.run.alone == key
+        return not fresh and not self.ran_again(needs_of(job))
 
     def run_one(self, key: str, name: str, job: dict[str, Any], contexts: dict[str, Any], functions: Functions) -> Job:
         labels = fill(job["runs-on"], contexts, functions)
