@@ -4,7 +4,6 @@ A lease is a lock file named by the device's UUID. The kernel frees it when its 
 """
 
 import contextlib
-import os
 import tempfile
 import threading
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from runner import devices
+from runner import devices, holder
 from runner.devices import Device
 from runner.engines.base import CannotStart
 
@@ -75,18 +74,17 @@ class Leases:
         self._folder.mkdir(mode=0o1777, exist_ok=True)
         path = self._folder / f"{device.uuid}.lock"
         lock = FileLock(path, mode=0o666)
-        holder = path.with_suffix(".holder")
+        signed = path.with_suffix(".holder")
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            with contextlib.suppress(OSError):
-                self._note(device, f"held by {holder.read_text().strip()}")
+            self._note(device, f"held by {holder.who(signed, patience_s=0)}")
             return None
         if self._examine(device, self._trouble):
             lock.release()
             return None
         with contextlib.suppress(OSError):
-            holder.write_text(f"process {os.getpid()}\n")
+            holder.sign(signed)
         return Lease(device, lock, partial(self._examine, device, self._ailing))
 
     def _examine(self, device: Device, question: Callable[[str], str]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
+from runner import holder
 from runner.errors import MachineError, UsageError
 from runner.options import RunOptions
 
@@ -88,14 +89,12 @@ def held(path: Path) -> Iterator[None]:
 
     MachineError where the directory cannot be written.
     """
-    lock, holder = FileLock(path / LOCK), path / HOLDER
+    lock, signed = FileLock(path / LOCK), path / HOLDER
     try:
         lock.acquire(timeout=0)
-        holder.write_text(f"process {os.getpid()} on {socket.gethostname()} (since {datetime.now(UTC):%H:%M:%S} UTC)\n")
+        holder.sign(signed, f" on {socket.gethostname()} (since {datetime.now(UTC):%H:%M:%S} UTC)")
     except Timeout:
-        with contextlib.suppress(OSError):
-            raise UsageError(f"{path}: {holder.read_text().strip()} is at this run: wait for it, or end it") from None
-        raise UsageError(f"{path}: another process is at this run: wait for it, or end it") from None
+        raise UsageError(f"{path}: {holder.who(signed)} is at this run: wait for it, or end it") from None
     except OSError as error:
         lock.release()
         raise MachineError(
@@ -106,7 +105,7 @@ def held(path: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            holder.unlink(missing_ok=True)
+            signed.unlink(missing_ok=True)
         lock.release()
 
 

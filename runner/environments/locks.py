@@ -1,13 +1,13 @@
 """Lets one run at a time build an environment; the others wait and say for whom."""
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from runner import holder
 from runner.environments.progress import Say
 from runner.environments.steps import HEARTBEAT_S
 
@@ -16,20 +16,20 @@ from runner.environments.steps import HEARTBEAT_S
 def only_one(path: Path, what: str, say: Say) -> Iterator[None]:
     """Hold the lock file `path`; the kernel frees it when its holder dies, however that happens."""
     lock = FileLock(path)
-    holder = path.with_suffix(".holder")  # not in the lock file: that is emptied by whoever tries to take it
+    signed = path.with_suffix(".holder")
     patience = 0.0
     while True:
         try:
             lock.acquire(timeout=patience)
             break
         except Timeout:
-            say(f"{what}: waiting for {_read(holder)}, which is at it already")
+            say(f"{what}: waiting for {holder.who(signed)}, which is at it already")
             patience = HEARTBEAT_S
     try:
-        holder.write_text(f"process {os.getpid()} (since {time.strftime('%H:%M:%S')})")
+        holder.sign(signed, f" (since {time.strftime('%H:%M:%S')})")
         yield
     finally:
-        holder.unlink(missing_ok=True)
+        signed.unlink(missing_ok=True)
         lock.release()
 
 
@@ -46,10 +46,3 @@ def if_free(path: Path) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
-
-
-def _read(holder: Path) -> str:
-    try:
-        return holder.read_text()
-    except OSError:
-        return "another process"
