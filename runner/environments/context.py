@@ -18,7 +18,7 @@ from runner.patches import PACKAGE
 
 def dockerfile(layer: Layer) -> Path:
     """What builds this kind of layer."""
-    names = {Lock: "cpu", Recipe: "overlay", Edited: "candidate"}
+    names = {Lock: "cuda" if layer.cuda else "cpu", Recipe: "overlay", Edited: "candidate"}
     return shipped(f"containers/{names[type(layer)]}.Dockerfile")
 
 
