@@ -47,4 +47,4 @@ if __name__ == "__main__":
     play(Path(sys.argv.pop(1)))
     from runner.cli import main
 
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import pytest
 from docker.errors import APIError, ImageNotFound
 
-from runner import candidates, machine, matrix
+from runner import candidates, cli, machine, matrix
 from runner.ci import cleaning, images
+from runner.devices import Device
 from runner.engines import docker as engine
 from runner.environments import base_image, command, image, inventory, recipe
 from runner.environments.recipe import Edited, Recipe
 from runner.errors import UsageError
 from runner.model import Evidence, Order
-from runner.options import EngineName
+from runner.options import EngineName, Machine, RunOptions
 from tests.cuda import record
 
 
@@ -217,3 +219,25 @@ def test_the_base_image_with_a_compiler_is_another_one(monkeypatch: pytest.Monke
     monkeypatch.setenv(base_image.CUDA_VARIABLE, "mine:1")
     found = base_image.base_image(held, cuda=True, say=lambda _: None)  # type: ignore[arg-type]
     assert (found.name, found.complete) == ("mine:1", False)
+
+
+def test_a_machine_without_a_gpu_needs_no_image(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(images, "choose", lambda _: Machine(engine=EngineName.DOCKER, why="test"))
+    monkeypatch.setenv("VLLM", "0.32.0")
+    assert cli.main(["ci", "images"]) == 0
+    assert capsys.readouterr().out == "no image is needed here\n"
+
+
+def test_only_what_a_gpu_here_would_run_needs_an_image(shipped: matrix.Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Device(index=0, uuid="GPU-0", name="NVIDIA H200", arch="sm90", memory_mib=1, driver="580")
+    asked = RunOptions(matrix=Path("matrix.yaml"), filters=("vllm=0.32.0,vllm=0.29.0,solo,c64,k0,flash_attn",))
+    for engine_, arch, expected in (
+        (EngineName.DOCKER, "sm90", ["0.29.0", "0.32.0"]),
+        (EngineName.DOCKER, "sm70", []),
+        (EngineName.LOCAL, "sm90", []),
+    ):
+        here = Machine(engine=engine_, why="test", devices=(replace(gpu, arch=arch),))
+        monkeypatch.setattr(images, "choose", lambda _, here=here: here)
+        assert sorted(images.releases_of(shipped, asked)) == expected

@@ -904,6 +904,22 @@ def test_an_image_is_built_on_that_of_what_releases_share(
     assert again.id == "sha256:3"
 
 
+def test_a_daemon_that_is_slow_to_remove_a_stage_has_built_the_image(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured: the stage of the CUDA image, 11 GB, took longer than the minute that the client waits."""
+
+    def prune(filters: dict[str, Any]) -> None:
+        raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")
+
+    monkeypatch.setattr(image, "NEEDED_BYTES", 0)
+    daemon_ = client(present={MADE_HERE: "sha256:base"})
+    daemon_.api = FakeBuilds(daemon_.images)
+    daemon_.images.prune = prune
+    monkeypatch.setattr(image, "_download", download)
+    assert image.ensure_image(daemon_, tiny.over, root=tmp_path / "images", say=lambda _: None).id == "sha256:1"
+
+
 def test_a_daemon_that_refuses_is_no_traceback(shipped: matrix.Matrix, tmp_path: Path) -> None:
     def refuse(_: str) -> None:
         raise DockerException("it burns")
