@@ -91,7 +91,7 @@ class _InImage:
 
 @contextlib.contextmanager
 def _release_in(client: DockerClient, image: str, site: str) -> Iterator[_InImage]:
-    container = client.containers.create(image)
+    container = client.containers.create(image, "true")  # never started; a base may name no command
     try:
         yield _InImage(client, image, site, container)
     finally:

@@ -20,7 +20,7 @@ import pytest
 from docker import DockerClient
 from docker.errors import ContainerError
 
-from runner import matrix
+from runner import candidates, matrix
 from runner.engines.docker import MEMORY, NOBODY, TMPFS
 from runner.environments import Image, ensure_image, recipe_for
 from runner.environments.base_image import base_image
@@ -130,6 +130,38 @@ def test_the_compiled_code_of_vllm_loads_on_a_driver(docker_client: DockerClient
     assert "NvmlCudaPlatform DeviceCapability(major=9, minor=0)" in said
     assert "fwd" in said
     assert "reshape_and_cache_flash" in said
+
+
+def test_a_patch_and_a_checkout_are_one_layer_more(
+    docker_client: DockerClient, image: Image, shipped: matrix.Matrix, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A commit of vLLM is a checkout. The compiled code is the release's."""
+    root = request.config.rootpath / ".runner/images"
+    site = "/opt/vllm/lib/python3.11/site-packages"
+    first, second = inside(docker_client, image, f"print(open('{site}/vllm/version.py').read())").splitlines()[:2]
+    patch = f"--- a/vllm/version.py\n+++ b/vllm/version.py\n@@ -1,2 +1,3 @@\n {first}\n+# changed\n {second}\n"
+    (tmp_path / "fix.patch").write_text(patch)
+    (tmp_path / "commit/vllm").mkdir(parents=True)
+    (tmp_path / "commit/vllm/__init__.py").write_text("made = 'of a commit'\n")
+    asked = [f"fix={tmp_path / 'fix.patch'}@{record.RELEASE}", f"commit={tmp_path / 'commit'}@{record.RELEASE}"]
+    chart = candidates.joined(shipped, asked)
+    fix, commit = (
+        ensure_image(docker_client, recipe_for(chart, name, cuda=True), root=root, say=print)
+        for name in ("fix", "commit")
+    )
+    try:
+        assert "# changed" in inside(docker_client, fix, f"print(open('{site}/vllm/version.py').read())")
+        code = f"import os; print(os.listdir('{site}/vllm')); print(open('{site}/vllm/__init__.py').read())"
+        said = inside(docker_client, commit, code)
+        assert "made = 'of a commit'" in said
+        assert "_C_stable_libtorch.abi3.so" in said
+        assert "config" not in said, "what the commit lacks is gone"
+        below = docker_client.images.get(image.id).attrs["RootFS"]["Layers"]
+        for one in (fix, commit):
+            assert docker_client.images.get(one.id).attrs["RootFS"]["Layers"][: len(below)] == below
+    finally:
+        for one in (fix, commit):
+            docker_client.images.remove(one.tag)
 
 
 JIT = """

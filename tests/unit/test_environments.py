@@ -403,7 +403,7 @@ def test_the_image_of_a_patch_adds_what_it_changes(
             tar.addfile(entry, io.BytesIO(files[path].encode()))
         return [made.getvalue()], {}
 
-    def create(name: str) -> Any:
+    def create(name: str, command: str) -> Any:
         created.append(name)
         return SimpleNamespace(get_archive=get_archive, remove=lambda: removed.append(name))
 
