@@ -449,7 +449,7 @@ def test_the_image_of_a_checkout_has_what_differs_and_not_what_the_checkout_lack
         return subprocess.run([*entrypoint, *command], cwd=release, check=True, capture_output=True).stdout
 
     made = SimpleNamespace(remove=lambda: None)
-    daemon_.containers = SimpleNamespace(create=lambda name: made, run=run)
+    daemon_.containers = SimpleNamespace(create=lambda name, command: made, run=run)
     mine = checkout(tmp_path, tiny, {"vllm/__init__.py": "mine = 1\n", "vllm/cache.py": "", "vllm/sizes.py": SIZES})
     image.ensure_image(daemon_, mine, root=tmp_path / "images", say=lambda _: None)
     own, site = daemon_.api.builds[-1]["files"], f"lib/python{THIS}/site-packages"
