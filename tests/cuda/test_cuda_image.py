@@ -207,10 +207,11 @@ def test_cells_run_until_a_kernel_would_launch_and_none_passes(
     recipe = recipe_for(shipped, record.RELEASE, cuda=True).digest
     out = tmp_path / "run"
     filters = ["--filter", f"{record.RELEASE},sm90,k0,c64,small,hybrid_on", "--filter", "flash_attn,flashinfer"]
+    filters += ["--filter", "case=metadata,case=forward,case=engine"]
     done = runner(played, "--engine", "docker", *filters, "--require-device", "--out", str(out), cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     rows = json.loads((out / "results.json").read_text())
-    assert {row["axes"]["backend"] for row in rows} == {"flash_attn", "flashinfer"}
+    assert len({(row["axes"]["backend"], row["axes"]["case"]) for row in rows}) == len(rows) == 6
     for row in rows:
         about = row["environment"]
         assert (row["evidence"], row["state"]) == ("device", "fail"), row["reason"]
