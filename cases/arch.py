@@ -15,12 +15,14 @@ os.environ.update(
     VLLM_PLUGINS="attnmatrix",
     # Llama-4's chunked layers with the hybrid manager: the axis decides, not the release's default.
     VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE="1",
-    # vLLM asks whether FlashInfer's kernels can be had (from a server, or as a package). On a presented arch: yes.
-    VLLM_HAS_FLASHINFER_CUBIN="1",
     VLLM_LOGGING_LEVEL=os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
     VLLM_NO_USAGE_STATS="1",
     HF_HUB_OFFLINE="1",
 )
+if os.environ.get("ATTNMATRIX_EVIDENCE") != "device":
+    # vLLM asks whether FlashInfer's kernels can be had (from a server, as a package, or by nvcc). On a presented arch:
+    # yes. On a device that is the environment's to say.
+    os.environ["VLLM_HAS_FLASHINFER_CUBIN"] = "1"
 CASE = os.environ.get("ATTNMATRIX_CASE", "metadata")
 """What the cells of this process judge: `metadata`, `forward` or `engine`."""
 

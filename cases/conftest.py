@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cases import lacking, owed, routes
+from cases import lacking, owed, routes, untouched
 from cases.arch import CASE
 from cases.causes import cause_of
 from cases.cell import Cell, from_json
@@ -41,6 +41,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever pytest's settings: what torch and vLLM say when imported is not ours
+    _answers = untouched.begin()
     try:
         from cases import extents, stand_ins, vllm_api
         from cases.batches import drawn
@@ -50,6 +51,8 @@ with warnings.catch_warnings():
         sys.exit(str(error))  # nothing more to say: no traceback, and the runner's worker gives it as the reason
     stand_ins.COPY.warm()
     drawn.warm()
+    if found := untouched.trouble():
+        sys.exit(found)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -112,6 +115,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(body["id"]))
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """All is imported: from now on torch answers by itself, in each cell."""
+    _answers.close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,15 @@
 #!/bin/sh
-# Makes the base image attnmatrix-base:bookworm with debootstrap, for machines that reach no image registry.
-# Does nothing where the image is there already; --force makes it anew. DEBIAN_MIRROR overrides the mirror, which is
-# otherwise the first that this machine's own apt sources name for Debian.
+# Makes the base image attnmatrix-base:bookworm with debootstrap, for machines that reach no image registry; with --cuda
+# attnmatrix-base:bookworm-cuda, which has a compiler too. Does nothing where the image is there already; --force makes it
+# anew. DEBIAN_MIRROR overrides the mirror, which is otherwise the first that this machine's own apt sources name for
+# Debian.
 set -eu
 
 tag=attnmatrix-base:bookworm
 suite=bookworm
 # libnuma1: vLLM's compiled CPU code is linked against it.
 packages=python3,python3-venv,ca-certificates,libnuma1
+force=
 
 fail() {
     printf 'make-base.sh: %s\n' "$1" >&2
@@ -22,14 +24,20 @@ mirror_of_this_machine() {
         sed -nE '/^(https?|file):.*\/debian\/?$/p' | head -n 1
 }
 
-case "${1-}" in
-'' | --force) ;;
-*) fail "unknown argument '$1': the only one is --force" ;;
-esac
+for argument in "$@"; do
+    case "$argument" in
+    --force) force=1 ;;
+    --cuda)
+        tag=$tag-cuda
+        packages=$packages,g++,python3-dev # what FlashInfer and Triton compile with, when a cell runs
+        ;;
+    *) fail "unknown argument '$argument': there are --cuda and --force" ;;
+    esac
+done
 
 command -v docker >/dev/null || fail "there is no docker command: install Docker (on Debian: apt-get install docker.io)"
 docker version >/dev/null 2>&1 || fail "no Docker daemon answers: start it, or ask 'runner doctor' what is wrong"
-if [ "${1-}" != --force ] && docker image inspect "$tag" >/dev/null 2>&1; then
+if [ -z "$force" ] && docker image inspect "$tag" >/dev/null 2>&1; then
     echo "$tag is there already"
     exit 0
 fi

@@ -32,9 +32,11 @@ if [[ -z "${ATTNMATRIX_CUDA_PYTHON:-}" ]]; then
         "$python" -m venv --clear "$place"
         "$ATTNMATRIX_CUDA_PYTHON" -m pip install --quiet --disable-pip-version-check "vllm==$release" \
             pytest pytest-xdist hypothesis
-        # FlashInfer's compiled kernels, as a package: nothing is compiled or downloaded later.
+        # FlashInfer's compiled kernels, as a package: nothing is compiled or downloaded later. Not every version has one.
         flashinfer=$("$ATTNMATRIX_CUDA_PYTHON" -m pip show flashinfer-python | sed -n 's/^Version: //p')
-        "$ATTNMATRIX_CUDA_PYTHON" -m pip install --quiet --disable-pip-version-check "flashinfer-cubin==$flashinfer"
+        "$ATTNMATRIX_CUDA_PYTHON" -m pip install --quiet --disable-pip-version-check "flashinfer-cubin==$flashinfer" ||
+            echo "on-a-gpu.sh: no flashinfer-cubin $flashinfer is to be had: FlashInfer compiles what it needs, for which" \
+                "nvcc of a CUDA toolkit must be on the PATH; without it vLLM takes no FlashInfer" >&2
         "$ATTNMATRIX_CUDA_PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps ./plugin
         ATTNMATRIX_EVIDENCE=device "$ATTNMATRIX_CUDA_PYTHON" containers/check.py "$release"
         touch "$place/checked"

@@ -21,8 +21,8 @@ from runner.engines.leased import LeasedEngine
 from runner.engines.local import LocalEngine
 from runner.engines.parcel import pack
 from runner.environments import daemon, held, travelling
-from runner.environments.image import ensure_image
-from runner.environments.recipe import digest, recipe_for, shipped
+from runner.environments.image import CUDA_REPOSITORY, ensure_image
+from runner.environments.recipe import CUDA_IMAGE, cuda_lock, digest, recipe_for, shipped
 from runner.environments.venv import ensure_local
 from runner.errors import MachineError, UsageError
 from runner.leases import Leases
@@ -195,7 +195,7 @@ def facts_of(chart: Matrix) -> Callable[[Order], dict[str, str]]:
 
     def facts(order: Order) -> dict[str, str]:
         about = {"cases_digest": cases, "machine": platform.node()}
-        if order.evidence is not Evidence.DEVICE:  # what a device's environment is made of is not ours
+        if order.evidence is not Evidence.DEVICE:  # what a device's is made of, it says itself
             made = recipe_for(chart, order.environment)
             about |= {"recipe_digest": made.digest, "hashes": held.said(made.unheld)}
         if candidate := chart.environments[order.environment].candidate:
@@ -238,8 +238,12 @@ def local_backends(chart: Matrix, order: Order, say: Say) -> tuple[str, ...]:
 def docker_image(client: docker.DockerClient, chart: Matrix, order: Order, say: Say) -> str:
     """The name of an order's image, which is built where it is not there.
 
-    One for a GPU is made by hand, see containers/cuda.Dockerfile; where it is missing, its cells end as `infra`.
+    One for a GPU may be named. Where no lock ships for it, one made by hand is taken; where that is missing, its cells
+    end as `infra`.
     """
-    if order.evidence is Evidence.DEVICE:
-        return os.environ.get("ATTNMATRIX_CUDA_IMAGE", f"attnmatrix-cuda:{order.environment}")
-    return ensure_image(client, recipe_for(chart, order.environment), say=say).tag
+    on_device = order.evidence is Evidence.DEVICE
+    if on_device and (named := os.environ.get(CUDA_IMAGE)):
+        return named
+    if on_device and cuda_lock(chart, order.environment) is None:
+        return f"{CUDA_REPOSITORY}:{order.environment}"
+    return ensure_image(client, recipe_for(chart, order.environment, cuda=on_device), say=say).tag

@@ -90,8 +90,14 @@ def shipped() -> matrix.Matrix:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A limit for every test. Not a setting: `pytest cases` reads those too, where pytest-timeout is not installed."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A limit for every test. Not a setting: `pytest cases` reads those too, where pytest-timeout is not installed.
+
+    What is slow runs only where -m speaks of it: `-m docker` means the usual tests that need Docker.
+    """
+    if "slow" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))

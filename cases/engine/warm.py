@@ -15,8 +15,6 @@ IMPORTED_LATE = (
     "vllm.entrypoints.llm",
     "vllm.v1.engine.core",
     "vllm.v1.executor.uniproc_executor",
-    "vllm.v1.worker.cpu_worker",
-    "vllm.v1.worker.cpu.model_runner",
     "vllm.model_executor.model_loader.default_loader",
     "vllm.model_executor.models.llama4",
     "vllm.model_executor.models.llama4_eagle",
@@ -24,6 +22,10 @@ IMPORTED_LATE = (
     "transformers.models.llama4.modeling_llama4",
 )
 """What vLLM imports only when it starts an engine or runs a first step."""
+ON_A_CPU = ("vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu.model_runner")
+"""The same where a CPU computes. On a GPU they would be a fault of ours: the import of `vllm/v1/worker/cpu/shm.py` lets
+torch.accelerator give the memory of the host, and wait for nothing."""
+ON_A_GPU = ("vllm.v1.worker.gpu_worker", "vllm.v1.worker.gpu_model_runner")
 
 
 def warm() -> None:
@@ -36,9 +38,10 @@ def warm() -> None:
     torch.set_num_threads(1)
     torch._dynamo.config.disable = True
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", NUMBA_NUM_THREADS="1", NUMBA_THREADING_LAYER="workqueue")
-    for name in IMPORTED_LATE:
+    on_device = os.environ.get("ATTNMATRIX_EVIDENCE") == "device"
+    for name in (*IMPORTED_LATE, *(ON_A_GPU if on_device else ON_A_CPU)):
         importlib.import_module(name)
-    if os.environ.get("ATTNMATRIX_EVIDENCE") != "device":
+    if not on_device:
         current_platform.register_triton_kernel_overrides()  # before numba is there, see the platform
     _compile_ngram_search()
 

@@ -142,6 +142,29 @@ def run(
 
 
 @ci.command()
+def images(
+    job: Annotated[str, typer.Option("--job", envvar="JOB", metavar="JSON", help="A job of the plan.")] = "",
+    matrix_file: MatrixFile = None,
+    tier: TierText = None,
+    filter_text: FilterText = "",
+    vllm: Vllm = "",
+) -> None:
+    """Build what those cells of a job run in that get a GPU of this machine, and remove such images of old."""
+    from runner.ci import asking, images, jobs
+    from runner.environments import progress
+
+    if job:
+        options = asking.options_of(jobs.from_json(job))
+    else:
+        texts = [text for text in (filter_text, f"vllm={vllm}" if vllm else "") if text]
+        options = asking.options(texts, tier, (), EngineName.AUTO)
+    found = chart(matrix_file, list(options.candidates))
+    with progress.shown() as say:
+        names = images.provide(images.needed(found, images.releases_of(found, options), say), say)
+    output.emit("\n".join(names) if names else "no image is needed here")
+
+
+@ci.command()
 def wait(
     names: Annotated[str, typer.Option("--jobs", envvar="JOBS", metavar="NAMES", help="Of the plan, by comma.")] = "",
     minutes: Annotated[

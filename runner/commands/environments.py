@@ -26,12 +26,13 @@ def build(
     matrix_file: MatrixFile = None,
     candidate: Candidates = None,
     engine: Engine = EngineName.AUTO,
+    cuda: Annotated[bool, typer.Option("--cuda", help="The images for this machine's GPUs; needs no GPU.")] = False,
 ) -> None:
     """Build environments ahead of a run."""
     from runner import environments
 
     chart = arguments.chart(matrix_file, candidate)
-    raise typer.Exit(environments.cli_build(chart, releases=tuple(releases or ()), engine=engine))
+    raise typer.Exit(environments.cli_build(chart, releases=tuple(releases or ()), engine=engine, cuda=cuda))
 
 
 def list_(as_json: Json = False) -> None:

@@ -14,6 +14,7 @@ import urllib3
 from docker import DockerClient
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
+from docker.models.images import Image
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from runner.engines.base import CannotStart, EngineGone, NotNow, WorkerLost
@@ -21,6 +22,7 @@ from runner.engines.channel import STALLED, Channel, Outbox
 from runner.engines.local import FIXED, last_words, told
 from runner.engines.owner import Owner
 from runner.environments.base_image import LABEL, digest_in
+from runner.environments.image import RECIPE
 from runner.messages import Message, clean
 from runner.model import Evidence, Order
 
@@ -94,8 +96,7 @@ class DockerEngine:
                 with contextlib.suppress(Exception):
                     container.remove(force=True)
                 raise
-        facts = {"image_digest": image.id or "", "base_digest": digest_in(image.labels.get(LABEL, ""))}
-        return DockerWorker(container, stream, facts)
+        return DockerWorker(container, stream, made_of(order, image))
 
     def _devices(self, order: Order) -> list[DeviceRequest]:
         return devices_of(order, cdi=order.evidence is Evidence.DEVICE and by_cdi(self._client.info()))
@@ -222,6 +223,13 @@ class Frames:
 def user() -> str:
     """Whoever may read the cases, and never root."""
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOBODY
+
+
+def made_of(order: Order, image: Image) -> dict[str, str]:
+    """What results say of an image. One for a GPU may have been made by hand: only its label says our recipe."""
+    recipe = image.labels.get(RECIPE, "") if order.evidence is Evidence.DEVICE else ""
+    base = digest_in(image.labels.get(LABEL, ""))
+    return {"image_digest": image.id or "", "base_digest": base} | ({"recipe_digest": recipe} if recipe else {})
 
 
 def by_cdi(info: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ VARIABLE = "ATTNMATRIX_BASE_IMAGE"
 LABEL = "attnmatrix.base"  # of an image: the digest of its base, or the base by its digest; see cuda.Dockerfile
 _LOCK = "containers/images.lock"
 _DIGEST = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
+CUDA_VARIABLE = "ATTNMATRIX_CUDA_BASE_IMAGE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,17 +33,19 @@ class BaseImage:
     complete: bool = False
 
 
-def base_image(client: DockerClient, *, say: Say) -> BaseImage:
-    """Find, pull or make a base image; EnvironmentBroken with the ways to get one where none of that works."""
-    made_here, wanted = _entry("cpu")["local"], upstream("cpu")
-    if asked := os.environ.get(VARIABLE):
-        if (found := _present(client, asked)) or (found := _pulled(client, asked, say)[0]):
+def base_image(client: DockerClient, *, cuda: bool = False, say: Say) -> BaseImage:
+    """Find, pull or make a base image; EnvironmentBroken with the ways to get one where none of that works.
+
+    `cuda`: one with a compiler too.
+    """
+    kind, variable = ("cuda", CUDA_VARIABLE) if cuda else ("cpu", VARIABLE)
+    made_here, wanted = _entry(kind)["local"], upstream(kind)
+    if here := present_base(client, cuda=cuda):
+        return here
+    if asked := os.environ.get(variable):
+        if found := _pulled(client, asked, say)[0]:
             return _of_registry(client, asked, found)
-        raise EnvironmentBroken(f"base image {asked}: the daemon neither has nor gets it: correct {VARIABLE}")
-    if found := _present(client, made_here):
-        return BaseImage(name=made_here, id=found, complete=True)
-    if found := _present(client, wanted):
-        return _of_registry(client, wanted, found)
+        raise EnvironmentBroken(f"base image {asked}: the daemon neither has nor gets it: correct {variable}")
     found, trouble = _pulled(client, wanted, say)
     if found:
         return _of_registry(client, wanted, found)
@@ -50,7 +53,7 @@ def base_image(client: DockerClient, *, say: Say) -> BaseImage:
     if os.geteuid() == 0 and shutil.which("debootstrap") and shutil.which("docker"):
         say(f"base image: no registry can be reached, making one with {script}: takes a minute or two")
         made = subprocess.run(  # through sh: an installed script may have lost its mode
-            ["/bin/sh", str(script)],
+            ["/bin/sh", str(script), *(["--cuda"] if cuda else [])],
             capture_output=True,
             text=True,
             errors="replace",
@@ -59,11 +62,23 @@ def base_image(client: DockerClient, *, say: Say) -> BaseImage:
         if made.returncode == 0 and (found := _present(client, made_here)):
             return BaseImage(name=made_here, id=found, complete=True)
         trouble = clean(made.stderr[-1500:])
+    how, needs = (f"{script} --cuda", ", g++ and Python's headers,") if cuda else (str(script), "")
     raise EnvironmentBroken(
         f"base image: cannot get {wanted}: {trouble}\n"
-        f"What to do: run {script} as root (it needs debootstrap), or name an image that the daemon has, with Python "
-        f"3.11 and its venv, in {VARIABLE}, or run cells without containers: --engine local"
+        f"What to do: run {how} as root (it needs debootstrap), or name an image that the daemon has, with Python "
+        f"3.11 and its venv{needs} in {variable}, or run cells without containers: --engine local"
     )
+
+
+def present_base(client: DockerClient, *, cuda: bool = False) -> BaseImage | None:
+    """The base image that a build would take, where the daemon has it."""
+    kind, variable = ("cuda", CUDA_VARIABLE) if cuda else ("cpu", VARIABLE)
+    if asked := os.environ.get(variable):
+        return _of_registry(client, asked, found) if (found := _present(client, asked)) else None
+    made_here, wanted = _entry(kind)["local"], upstream(kind)
+    if found := _present(client, made_here):
+        return BaseImage(name=made_here, id=found, complete=True)
+    return _of_registry(client, wanted, found) if (found := _present(client, wanted)) else None
 
 
 def upstream(kind: str) -> str:

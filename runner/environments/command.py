@@ -21,13 +21,18 @@ from runner.options import EngineName
 _SHARED = "(shared)"
 
 
-def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName) -> int:
-    """Build what cells of these releases (by default, those that a run takes) run in; prints the place of each."""
+def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName, cuda: bool = False) -> int:
+    """Build what cells of these releases (by default, those that a run takes) run in; prints the place of each.
+
+    `cuda`: what those run in that have a GPU of this machine. No GPU is needed to build it.
+    """
+    if cuda and engine is EngineName.LOCAL:
+        raise UsageError("--cuda builds images: without Docker, containers/on-a-gpu.sh makes an environment for a GPU")
     if engine is EngineName.RAY:
         raise UsageError("--engine ray: the nodes of a cluster build their environments themselves, in their first run")
     if engine is EngineName.AUTO:
-        engine = EngineName.DOCKER if daemon.examine().answers else EngineName.LOCAL
-    recipes = [recipe_for(chart, release) for release in releases or map(str, by_default(chart)["vllm"])]
+        engine = EngineName.DOCKER if cuda or daemon.examine().answers else EngineName.LOCAL
+    recipes = [recipe_for(chart, release, cuda=cuda) for release in releases or map(str, by_default(chart)["vllm"])]
     for recipe in recipes:
         if said := held.note(recipe.title, recipe.unheld):
             output.note(said)

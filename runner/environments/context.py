@@ -19,7 +19,7 @@ from runner.patches import PACKAGE
 
 def dockerfile(layer: Layer) -> Path:
     """What builds this kind of layer."""
-    names = {Lock: "cpu", Recipe: "overlay", Edited: "candidate"}
+    names = {Lock: "cuda" if layer.cuda else "cpu", Recipe: "overlay", Edited: "candidate"}
     return shipped(f"containers/{names[type(layer)]}.Dockerfile")
 
 
@@ -94,7 +94,7 @@ class _InImage:
 
 @contextlib.contextmanager
 def _release_in(client: DockerClient, image: str, site: str) -> Iterator[_InImage]:
-    container = client.containers.create(image)
+    container = client.containers.create(image, "true")  # never started; a base may name no command
     try:
         yield _InImage(client, image, site, container)
     finally:

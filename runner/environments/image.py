@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import requests
 from docker import DockerClient
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from runner.environments import held, progress, steps
-from runner.environments.base_image import LABEL, BaseImage, base_image
+from runner.environments.base_image import LABEL, BaseImage, base_image, present_base
 from runner.environments.context import dockerfile, pack
 from runner.environments.locks import only_one
 from runner.environments.progress import Say
@@ -25,11 +26,13 @@ from runner.errors import EnvironmentBroken
 from runner.messages import clean
 
 ROOT = Path(".runner/images")
-REPOSITORY = "attnmatrix-cpu"
+REPOSITORY, CUDA_REPOSITORY = "attnmatrix-cpu", "attnmatrix-cuda"
 RELEASE = "attnmatrix.release"  # label of a finished image
+RECIPE = "attnmatrix.recipe"  # label of one: the digest of what it was built from
 STAGE = "attnmatrix.stage"  # label of a build stage, see cpu.Dockerfile
 NEEDED_BYTES = 3_500_000_000
 NEEDED_BYTES_OVER = 1_000_000_000
+NEEDED_BYTES_CUDA = 40_000_000_000  # while it is built: the wheels four times, what they unpack to twice
 _DOWNLOAD = ("-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input")
 BUILD_TIMEOUT_S = 1800
 
@@ -51,8 +54,8 @@ def ensure_image(client: DockerClient, layer: Layer, *, root: Path = ROOT, say: 
     what = f"image for {layer.title}"
     try:
         base = _base_of(client, layer, root, say)
-        key = digest(base.id, dockerfile(layer), layer.digest)
-        tag = f"{REPOSITORY}:{key}"
+        tag = _tag(layer, base.id)
+        key = tag.partition(":")[2]
         if found := _existing(client, tag, layer):
             _mark_used(client, tag)
             return found
@@ -61,7 +64,7 @@ def ensure_image(client: DockerClient, layer: Layer, *, root: Path = ROOT, say: 
         with only_one(root / f"{key}.lock", what, say):
             if found := _existing(client, tag, layer):  # built while we waited
                 return found
-            _require_space(root, NEEDED_BYTES_OVER if layer.over else NEEDED_BYTES, what)
+            _require_space(root, _needed(layer), what)
             return _build(client, layer, base, tag, key, root, what, say)
     except OSError as error:  # requests' exceptions are OSErrors too
         raise EnvironmentBroken(
@@ -71,10 +74,22 @@ def ensure_image(client: DockerClient, layer: Layer, *, root: Path = ROOT, say: 
         raise EnvironmentBroken(f"{what}: Docker refused: {clean(str(error), 500)}") from error
 
 
+def find_image(client: DockerClient, layer: Layer) -> Image | None:
+    """The image of a layer where it is there; builds and pulls nothing."""
+    below = find_image(client, layer.over) if layer.over else present_base(client, cuda=layer.cuda)
+    return _existing(client, _tag(layer, below.id), layer) if below else None
+
+
+def _tag(layer: Layer, below: str) -> str:
+    """The name of a layer's image on an image of that id."""
+    repository = CUDA_REPOSITORY if layer.cuda else REPOSITORY
+    return f"{repository}:{digest(below, dockerfile(layer), layer.digest)}"
+
+
 def _base_of(client: DockerClient, layer: Layer, root: Path, say: Say) -> BaseImage:
     """What the layer's Dockerfile starts from."""
     if layer.over is None:
-        return base_image(client, say=say)
+        return base_image(client, cuda=layer.cuda, say=say)
     below = ensure_image(client, layer.over, root=root, say=say)
     return BaseImage(name=below.tag, id=below.id, complete=True)  # its label says what it is built on in turn
 
@@ -109,8 +124,8 @@ def _build(
         try:
             _run_build(client, context, base, tag, key, layer, log, what, say)
         finally:
-            # The stages hold all of it a second time.
-            with contextlib.suppress(APIError):
+            # The stages hold all of it a second time. To remove 11 GB takes minutes: the daemon goes on by itself.
+            with contextlib.suppress(APIError, requests.exceptions.ReadTimeout):
                 client.images.prune(filters={"dangling": True, "label": f"{STAGE}={key}"})
     found = _existing(client, tag, layer)
     if found is None:
@@ -176,7 +191,11 @@ def _run_build(
             decode=True,
             timeout=BUILD_TIMEOUT_S,
             buildargs={"BASE_IMAGE": base.name, "BUILD_ID": key, **_own_arguments(layer)},
-            labels={RELEASE: layer.release, **({LABEL: base.digest} if layer.over is None else {})},
+            labels={
+                RELEASE: layer.release,
+                RECIPE: layer.digest,
+                **({LABEL: base.digest} if layer.over is None else {}),
+            },
             # Our own base needs nothing from a network.
             network_mode="none" if base.complete else None,
         )
@@ -194,9 +213,16 @@ def _own_arguments(layer: Layer) -> dict[str, str]:
     match layer:
         case Recipe():
             return {"EXPECTED": layer.expected}
-        case Lock() if layer.held:
+        case Lock() if layer.held and not layer.cuda:
             return {"CHECKED": held.CHECKED}
     return {}
+
+
+def _needed(layer: Layer) -> int:
+    """Bytes of disk."""
+    if layer.over:
+        return NEEDED_BYTES_OVER
+    return NEEDED_BYTES_CUDA if layer.cuda else NEEDED_BYTES
 
 
 def _require_space(root: Path, needed: int, what: str) -> None:

@@ -10,6 +10,9 @@ from runner.errors import UsageError
 from runner.matrix import Matrix
 from runner.model import Candidate, CandidateKind
 
+CUDA_IMAGE = "ATTNMATRIX_CUDA_IMAGE"
+"""Names an image for this machine's GPU that was made by hand, for all cells of it."""
+
 _PACKAGE = Path(__file__).parents[1]
 _WAY = "2"  # raise it when a candidate is laid over its release in another way, so that what is built is not taken
 _PYTHON = re.compile(r"^# python: (3\.\d+)$", re.MULTILINE)
@@ -23,13 +26,15 @@ class Lock:
 
     path: Path
     """Every package as `name==version` with the hash of its wheel; a line `# python: 3.11` says for which Python."""
+    cuda: bool = False
+    """Whether it is for machines with GPUs: see cuda.Dockerfile."""
 
     release = ""
     over = None
 
     @property
     def digest(self) -> str:
-        return digest(self.path)
+        return digest("cuda", self.path) if self.cuda else digest(self.path)
 
     @property
     def title(self) -> str:
@@ -74,10 +79,11 @@ class Recipe:
     depend on."""
     plugin: Path
     check: Path
+    cuda: bool = False
 
     @property
     def over(self) -> Lock:
-        return Lock(path=self.lock)
+        return Lock(path=self.lock, cuda=self.cuda)
 
     @property
     def digest(self) -> str:
@@ -137,6 +143,10 @@ class Edited:
     def unheld(self) -> tuple[str, ...]:
         return self.over.unheld
 
+    @property
+    def cuda(self) -> bool:
+        return self.over.cuda
+
 
 Layer = Lock | Recipe | Edited
 """What can be built: each over the one that its `over` names, which all that are over the same one share."""
@@ -148,29 +158,63 @@ def shipped(relative: str) -> Path:
     return bundled if bundled.exists() else _PACKAGE.parent / relative
 
 
-def recipe_for(chart: Matrix, release: str) -> Recipe | Edited:
-    """The recipe of one value of the vllm axis; UsageError where the matrix or its lock does not have it."""
+def cuda_lock(chart: Matrix, release: str) -> Path | None:
+    """The lock for machines with GPUs of a value of the vllm axis, or of what it is over; None where none ships."""
+    candidate = chart.environments[release].candidate
+    path = shipped(f"containers/locks/cuda-{candidate.over if candidate else release}.txt")
+    return path if path.is_file() else None
+
+
+def recipe_for(chart: Matrix, release: str, *, cuda: bool = False) -> Recipe | Edited:
+    """The recipe of one value of the vllm axis; UsageError where the matrix or its lock does not have it.
+
+    `cuda`: for a machine with a GPU. Then vLLM is the wheel that it publishes for CUDA, and the lock is named after it.
+    """
     if release not in chart.environments:
         known = ", ".join(chart.environments) or "none"
         raise UsageError(f"no environment for vllm {release}: the matrix has {known}")
     spec = chart.environments[release]
-    lock = next((path for path in (Path(spec.lock), shipped(spec.lock)) if path.is_file()), None)
-    if lock is None:
-        raise UsageError(f"{spec.lock}: no such lock, which the matrix names for vllm {release}: correct environments:")
     candidate = spec.candidate
+    over = candidate.over if candidate else release
+    lock, others = _lock(chart, release, cuda=cuda), [one for one in spec.packages if not _VLLM.match(one)]
     made = Recipe(
-        release=candidate.over if candidate else release,
+        release=over,
         lock=lock,
-        packages=spec.packages,
+        packages=(_over(lock, over), *(one for one in spec.packages if not _VLLM.match(one)))
+        if cuda
+        else spec.packages,
         plugin=shipped("plugin"),
         check=shipped("containers/check.py"),
+        cuda=cuda,
     )
     if candidate is None:
         return made
     if candidate.kind is CandidateKind.WHEEL:
-        others = (one for one in spec.packages if not _VLLM.match(one))
         return replace(made, release=release, packages=(str(Path(candidate.path).absolute()), *others))
     return Edited(candidate=candidate, over=made)
+
+
+def _over(lock: Path, release: str) -> str:
+    """The wheel of vLLM that is laid over a lock for GPUs, with its hash where the head of the lock says it."""
+    said = re.search(
+        rf"^# over: (vllm=={re.escape(release)} --hash=sha256:[0-9a-f]{{64}})$", lock.read_text(), re.MULTILINE
+    )
+    return said[1] if said else f"vllm=={release}"
+
+
+def _lock(chart: Matrix, release: str, *, cuda: bool) -> Path:
+    if cuda:
+        if lock := cuda_lock(chart, release):
+            return lock
+        raise UsageError(
+            f"vllm {release}: no lock for machines with GPUs ships for it: make one, as containers/locks/README.md "
+            f"says, or name an image of your own in {CUDA_IMAGE}"
+        )
+    named = chart.environments[release].lock
+    lock = next((path for path in (Path(named), shipped(named)) if path.is_file()), None)
+    if lock is None:
+        raise UsageError(f"{named}: no such lock, which the matrix names for vllm {release}: correct environments:")
+    return lock
 
 
 def digest(*parts: str | Path) -> str:

@@ -448,7 +448,7 @@ def test_the_image_of_a_patch_adds_what_it_changes(
             tar.addfile(entry, io.BytesIO(files[path].encode()))
         return [made.getvalue()], {}
 
-    def create(name: str) -> Any:
+    def create(name: str, command: str) -> Any:
         created.append(name)
         return SimpleNamespace(get_archive=get_archive, remove=lambda: removed.append(name))
 
@@ -456,7 +456,10 @@ def test_the_image_of_a_patch_adds_what_it_changes(
     found = image.ensure_image(daemon_, patched, root=tmp_path / "images", say=lambda _: None)
     _, release, own = daemon_.api.builds
     assert own["buildargs"]["BASE_IMAGE"] == release["tag"]
-    assert ("EXPECTED" in own["buildargs"], own["labels"]) == (False, {image.RELEASE: "fix"}), "nothing is imported"
+    assert ("EXPECTED" in own["buildargs"], own["labels"]) == (
+        False,
+        {image.RELEASE: "fix", image.RECIPE: patched.digest},
+    ), "nothing is imported"
     assert found == image.Image(id="sha256:3", tag=own["tag"], release="fix")
     assert created == removed == [release["tag"]], "what was made to read from is gone"
     assert own["files"].keys() == {
@@ -491,7 +494,7 @@ def test_the_image_of_a_checkout_has_what_differs_and_not_what_the_checkout_lack
         return subprocess.run([*entrypoint, *command], cwd=release, check=True, capture_output=True).stdout
 
     made = SimpleNamespace(remove=lambda: None)
-    daemon_.containers = SimpleNamespace(create=lambda name: made, run=run)
+    daemon_.containers = SimpleNamespace(create=lambda name, command: made, run=run)
     mine = checkout(tmp_path, tiny, {"vllm/__init__.py": "mine = 1\n", "vllm/cache.py": "", "vllm/sizes.py": SIZES})
     image.ensure_image(daemon_, mine, root=tmp_path / "images", say=lambda _: None)
     own, site = daemon_.api.builds[-1]["files"], f"lib/python{THIS}/site-packages"
@@ -1009,7 +1012,7 @@ def test_an_image_is_built_on_that_of_what_releases_share(
     shared, own = daemon_.api.builds
     assert own["buildargs"]["BASE_IMAGE"] == shared["tag"]
     assert (own["buildargs"]["EXPECTED"], own["network_mode"], own["labels"]) == (
-        "1.0", "none", {image.RELEASE: "1.0"},
+        "1.0", "none", {image.RELEASE: "1.0", image.RECIPE: tiny.digest},
     )  # fmt: skip
     assert found == image.Image(id="sha256:2", tag=own["tag"], release="1.0")
     assert shared["files"].keys() == {"Dockerfile", "lock.txt", "wheels/tiny-1.0-py3-none-any.whl"}
@@ -1024,6 +1027,22 @@ def test_an_image_is_built_on_that_of_what_releases_share(
     )
     assert len(daemon_.api.builds) == 3, "the shared one is built once"
     assert again.id == "sha256:3"
+
+
+def test_a_daemon_that_is_slow_to_remove_a_stage_has_built_the_image(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured: the stage of the CUDA image, 11 GB, took longer than the minute that the client waits."""
+
+    def prune(filters: dict[str, Any]) -> None:
+        raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")
+
+    monkeypatch.setattr(image, "NEEDED_BYTES", 0)
+    daemon_ = client(present={MADE_HERE: "sha256:base"})
+    daemon_.api = FakeBuilds(daemon_.images)
+    daemon_.images.prune = prune
+    monkeypatch.setattr(image, "_download", download)
+    assert image.ensure_image(daemon_, tiny.over, root=tmp_path / "images", say=lambda _: None).id == "sha256:1"
 
 
 def test_a_daemon_that_refuses_is_no_traceback(shipped: matrix.Matrix, tmp_path: Path) -> None:
