@@ -22,7 +22,7 @@ from runner.engines.channel import STALLED, Channel, Outbox
 from runner.engines.local import FIXED, last_words, told
 from runner.engines.owner import Owner
 from runner.environments.base_image import LABEL, digest_in
-from runner.environments.image import RECIPE
+from runner.environments.image import HASHES, RECIPE
 from runner.messages import Message, clean
 from runner.model import Evidence, Order
 
@@ -227,9 +227,11 @@ def user() -> str:
 
 def made_of(order: Order, image: Image) -> dict[str, str]:
     """What results say of an image. One for a GPU may have been made by hand: only its label says our recipe."""
-    recipe = image.labels.get(RECIPE, "") if order.evidence is Evidence.DEVICE else ""
-    base = digest_in(image.labels.get(LABEL, ""))
-    return {"image_digest": image.id or "", "base_digest": base} | ({"recipe_digest": recipe} if recipe else {})
+    facts = {"image_digest": image.id or "", "base_digest": digest_in(image.labels.get(LABEL, ""))}
+    if order.evidence is Evidence.DEVICE:
+        names = {"recipe_digest": RECIPE, "hashes": HASHES}
+        facts |= {name: said for name, label in names.items() if (said := image.labels.get(label, ""))}
+    return facts
 
 
 def by_cdi(info: Mapping[str, Any]) -> bool:

@@ -29,6 +29,7 @@ ROOT = Path(".runner/images")
 REPOSITORY, CUDA_REPOSITORY = "attnmatrix-cpu", "attnmatrix-cuda"
 RELEASE = "attnmatrix.release"  # label of a finished image
 RECIPE = "attnmatrix.recipe"  # label of one: the digest of what it was built from
+HASHES = "attnmatrix.hashes"  # whether every package was held to one, as results say it
 STAGE = "attnmatrix.stage"  # label of a build stage, see cpu.Dockerfile
 NEEDED_BYTES = 3_500_000_000
 NEEDED_BYTES_OVER = 1_000_000_000
@@ -194,6 +195,7 @@ def _run_build(
             labels={
                 RELEASE: layer.release,
                 RECIPE: layer.digest,
+                HASHES: held.said(layer.unheld),
                 **({LABEL: base.digest} if layer.over is None else {}),
             },
             # Our own base needs nothing from a network.

@@ -65,7 +65,9 @@ def test_the_lock_names_a_build_for_cuda_by_hashes() -> None:
 def test_a_release_for_a_gpu_is_the_wheel_for_cuda_over_a_lock_of_its_own(shipped: matrix.Matrix) -> None:
     made = recipe.recipe_for(shipped, "0.32.0", cuda=True)
     assert isinstance(made, Recipe)
-    assert (made.packages, made.lock.name, made.expected) == (("vllm==0.32.0",), "cuda-0.32.0.txt", "0.32.0")
+    (vllm,) = made.packages
+    assert re.fullmatch(r"vllm==0\.32\.0 --hash=sha256:[0-9a-f]{64}", vllm), "as the head of the lock says"
+    assert (made.lock.name, made.expected, made.unheld) == ("cuda-0.32.0.txt", "0.32.0", ())
     assert made.digest != recipe.recipe_for(shipped, "0.32.0").digest
     with pytest.raises(UsageError, match=r"0\.29\.0: no lock for machines with GPUs ships.*ATTNMATRIX_CUDA_IMAGE"):
         recipe.recipe_for(shipped, "0.29.0", cuda=True)
@@ -108,12 +110,16 @@ def test_a_cell_on_a_gpu_gets_the_image_that_is_named_or_built_or_made_by_hand(
 
 def test_results_say_the_recipe_of_an_image_for_a_gpu_where_its_label_does() -> None:
     """Two machines build two images of one recipe: a sign-off must see that they are alike (results.made_of)."""
-    ours = SimpleNamespace(id="sha256:1", labels={image.RECIPE: "ab12"})
+    base = f"sha256:{'b' * 64}"
+    ours = SimpleNamespace(
+        id="sha256:1", labels={image.RECIPE: "ab12", image.HASHES: "all", base_image.LABEL: f"a@{base}"}
+    )
     by_hand = SimpleNamespace(id="sha256:2", labels={})
     on, off = order(Evidence.DEVICE), order(Evidence.EMULATED)
-    assert engine.made_of(on, ours) == {"image_digest": "sha256:1", "recipe_digest": "ab12"}  # type: ignore[arg-type]
-    assert engine.made_of(on, by_hand) == {"image_digest": "sha256:2"}  # type: ignore[arg-type]
-    assert engine.made_of(off, ours) == {"image_digest": "sha256:1"}, "the runner knows it"  # type: ignore[arg-type]
+    known = {"image_digest": "sha256:1", "base_digest": base}
+    assert engine.made_of(on, ours) == known | {"recipe_digest": "ab12", "hashes": "all"}  # type: ignore[arg-type]
+    assert engine.made_of(on, by_hand) == {"image_digest": "sha256:2", "base_digest": ""}  # type: ignore[arg-type]
+    assert engine.made_of(off, ours) == known, "the runner knows the rest"  # type: ignore[arg-type]
 
 
 def test_without_docker_the_image_is_not_built_but_the_script_is_named(shipped: matrix.Matrix) -> None:
