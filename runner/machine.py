@@ -39,6 +39,9 @@ CUDA_PYTHON = "ATTNMATRIX_CUDA_PYTHON"
 BYTES_PER_WORKER = 2 << 30
 """What a warm worker and the cell it forked may take: 0.6 GB of imports, and the buffers of a large deployment."""
 
+CELLS_PER_WORKER = 24
+"""Metadata cells, of 0.15 s each, that one worker judges before a second one is ready. Other cells take seconds."""
+
 CLUSTER_START_S = 7200.0
 """A node of a cluster may have to download and unpack its environment first, or to wait for another one's job."""
 
@@ -95,6 +98,12 @@ def planned(cells: Sequence[Cell], on: Machine, wanted: Obtained, seed: int = 0)
             return make_plan(cells, device_archs=on.device_archs, seed=seed, device_only=why)
         case Obtained.EMULATED:
             return make_plan(cells, device_archs=frozenset(), seed=seed)
+
+
+def worth_starting(orders: Sequence[Order]) -> int:
+    """Workers that save the time that each takes to import vLLM: some 8 s, in which another has judged many a cell."""
+    most = (-(-len(order.cells) // (CELLS_PER_WORKER if order.case == "metadata" else 1)) for order in orders)
+    return max(1, sum(most))
 
 
 def default_jobs() -> int:

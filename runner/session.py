@@ -28,7 +28,7 @@ from runner.environments import fitting
 from runner.errors import MachineError
 from runner.history import index
 from runner.logs import LogStore
-from runner.machine import choose, default_jobs, facts_of, open_engine, planned, unheld
+from runner.machine import choose, default_jobs, facts_of, open_engine, planned, unheld, worth_starting
 from runner.model import (
     Cell,
     CellFinished,
@@ -269,7 +269,7 @@ def _dispatch(run: _Run, orders: tuple[Order, ...], engine: Engine, stop: StopSi
         dispatch.run(
             orders,
             engine=engine,
-            jobs=options.jobs or run.on.jobs or default_jobs(),
+            jobs=options.jobs or run.on.jobs or min(default_jobs(), worth_starting(orders)),
             patience=dispatch.Patience(start_s=run.on.start_s),
             timeout_s=options.timeout_s,
             silence_s=options.silence_s,

@@ -458,7 +458,7 @@ def test_the_image_of_a_patch_adds_what_it_changes(
     assert own["buildargs"]["BASE_IMAGE"] == release["tag"]
     assert ("EXPECTED" in own["buildargs"], own["labels"]) == (
         False,
-        {image.RELEASE: "fix", image.RECIPE: patched.digest},
+        {image.RELEASE: "fix", image.RECIPE: patched.digest, image.HASHES: "not of vllm==1.0, what lock.txt names"},
     ), "nothing is imported"
     assert found == image.Image(id="sha256:3", tag=own["tag"], release="fix")
     assert created == removed == [release["tag"]], "what was made to read from is gone"
@@ -1012,7 +1012,7 @@ def test_an_image_is_built_on_that_of_what_releases_share(
     shared, own = daemon_.api.builds
     assert own["buildargs"]["BASE_IMAGE"] == shared["tag"]
     assert (own["buildargs"]["EXPECTED"], own["network_mode"], own["labels"]) == (
-        "1.0", "none", {image.RELEASE: "1.0", image.RECIPE: tiny.digest},
+        "1.0", "none", {image.RELEASE: "1.0", image.RECIPE: tiny.digest, image.HASHES: "not of vllm==1.0, what lock.txt names"},
     )  # fmt: skip
     assert found == image.Image(id="sha256:2", tag=own["tag"], release="1.0")
     assert shared["files"].keys() == {"Dockerfile", "lock.txt", "wheels/tiny-1.0-py3-none-any.whl"}

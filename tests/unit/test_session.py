@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from runner import cli, rundir, session
+from runner import cli, machine, rundir, session
 from runner.devices import Device
 from runner.engines.base import CannotStart
 from runner.engines.fake import FakeEngine, FakeWorker, Step
 from runner.errors import UsageError
 from runner.journal import read
 from runner.messages import Case, Done
-from runner.model import CellFinished, CellStarted, Order, State
+from runner.model import Cell, CellFinished, CellStarted, Evidence, Order, State
 from runner.options import EngineName, Machine
 
 
@@ -342,3 +342,17 @@ def test_a_device_cannot_be_required_and_left_alone(in_small, capsys: pytest.Cap
     in_small()
     assert cli.main(["--require-device", "--evidence", "emulated"]) == 2
     assert "no GPU is used then" in capsys.readouterr().err
+
+
+def order_of(cells: int, **axes: str) -> Order:
+    made = [Cell(id=f"c-{n}", axes=axes, labels={}, load=None, unsupported="") for n in range(cells)]  # type: ignore[arg-type]
+    return Order(environment="0.32.0", evidence=Evidence.EMULATED, cells=tuple(made))
+
+
+def test_a_second_worker_starts_only_where_it_saves_more_than_it_takes_to_import_vllm() -> None:
+    """A metadata cell takes 0.15 s and a worker 6 to 8 s to start (benchmarks/); other cells take seconds."""
+    few, many = order_of(24), order_of(25)
+    assert [machine.worth_starting((one,)) for one in (few, many, order_of(784))] == [1, 2, 33]
+    assert machine.worth_starting((order_of(3, case="engine"),)) == 3
+    assert machine.worth_starting((few, few)) == 2, "each environment has its own"
+    assert machine.worth_starting(()) == 1
