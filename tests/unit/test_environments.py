@@ -1012,7 +1012,8 @@ def test_an_image_is_built_on_that_of_what_releases_share(
     shared, own = daemon_.api.builds
     assert own["buildargs"]["BASE_IMAGE"] == shared["tag"]
     assert (own["buildargs"]["EXPECTED"], own["network_mode"], own["labels"]) == (
-        "1.0", "none", {image.RELEASE: "1.0", image.RECIPE: tiny.digest, image.HASHES: "not of vllm==1.0, what lock.txt names"},
+        "1.0", "none",
+        {image.RELEASE: "1.0", image.RECIPE: tiny.digest, image.HASHES: "not of vllm==1.0, what lock.txt names"},
     )  # fmt: skip
     assert found == image.Image(id="sha256:2", tag=own["tag"], release="1.0")
     assert shared["files"].keys() == {"Dockerfile", "lock.txt", "wheels/tiny-1.0-py3-none-any.whl"}
