@@ -35,7 +35,8 @@ def image(docker_client: DockerClient, recipe: Recipe, request: pytest.FixtureRe
 
 def pinned(recipe: Recipe) -> dict[str, str]:
     lines = [line for line in recipe.lock.read_text().splitlines() if "==" in line] + list(recipe.packages)
-    return {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
+    pins = (line.partition(" --hash=")[0].partition("==") for line in lines if not line.startswith("#"))
+    return {name.lower().replace("_", "-"): version for name, _, version in pins}
 
 
 def installed(freeze: str) -> dict[str, str]:
