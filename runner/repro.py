@@ -46,14 +46,17 @@ def run(cell_id: str, *, chart: matrix.Matrix, engine: EngineName, seed: int = 0
             f"{cell_id}: its evidence is {order.evidence.value} here: compute-sanitizer looks at kernels on a GPU"
         )
     under = [*SANITIZER, "--tool", sanitize] if sanitize else []
-    if on.engine is EngineName.LOCAL:
-        python = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id, seed)]
-        command = ["env", *(f"{name}={value}" for name, value in told(order).items()), *under, *python]
-    else:
-        image = docker_image(daemon.connect(), chart, order, output.note)
-        gpus = ["--gpus", "all"] if order.evidence is Evidence.DEVICE else []
-        inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id, seed)
-        command = [*_container(file, told(order)), *gpus, image, *under, "python3", *inside]
+    match on.engine:
+        case EngineName.LOCAL:
+            python = [str(local_python(chart, order, output.note)), *_pytest(shipped("cases"), file, cell_id, seed)]
+            command = ["env", *(f"{name}={value}" for name, value in told(order).items()), *under, *python]
+        case EngineName.DOCKER:
+            image = docker_image(daemon.connect(), chart, order, output.note)
+            gpus = ["--gpus", "all"] if order.evidence is Evidence.DEVICE else []
+            inside = _pytest(f"{INSIDE}/cases", f"{INSIDE}/cells.json", cell_id, seed)
+            command = [*_container(file, told(order)), *gpus, image, *under, "python3", *inside]
+        case _:
+            raise UsageError(f"--engine {on.engine}: nobody has said how it shows a cell again")
     if candidate := chart.environments[order.environment].candidate:
         output.note(f"site-packages/vllm/ in what follows is a copy of {candidate}")
     output.emit(shlex.join(command))
