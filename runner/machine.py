@@ -1,12 +1,13 @@
 """What this machine runs cells on: the choice of an engine, and the engine itself, ready for a plan."""
 
+import contextlib
 import os
 import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -54,17 +55,25 @@ def choose(engine: EngineName, address: str = "auto") -> Machine:
 
     `address` is that of the Ray cluster, where that is the engine.
     """
-    if engine is EngineName.RAY:
-        return _cluster(address)
-    if engine is EngineName.LOCAL:
-        return _with_gpus(engine, "as asked") if CUDA_PYTHON in os.environ else Machine(engine=engine, why="as asked")
+    if engine is not EngineName.AUTO:
+        return KINDS[engine].found(address)
     found = daemon.examine()
     if found.answers:
-        why = "as asked" if engine is EngineName.DOCKER else f"a Docker daemon answers (version {found.version})"
-        return _with_gpus(EngineName.DOCKER, why)
-    if engine is EngineName.DOCKER:
-        raise MachineError(f"--engine docker: {found.trouble}: {found.advice}")
+        return _with_gpus(EngineName.DOCKER, f"a Docker daemon answers (version {found.version})")
     return Machine(engine=EngineName.LOCAL, why=f"Docker: {found.trouble}")
+
+
+def _local(_address: str) -> Machine:
+    if CUDA_PYTHON in os.environ:
+        return _with_gpus(EngineName.LOCAL, "as asked")
+    return Machine(engine=EngineName.LOCAL, why="as asked")
+
+
+def _docker(_address: str) -> Machine:
+    found = daemon.examine()
+    if not found.answers:
+        raise MachineError(f"--engine docker: {found.trouble}: {found.advice}")
+    return _with_gpus(EngineName.DOCKER, "as asked")
 
 
 def _with_gpus(engine: EngineName, why: str) -> Machine:
@@ -114,7 +123,21 @@ def default_jobs() -> int:
     return max(1, min(cores, memory // BYTES_PER_WORKER))
 
 
-@contextmanager
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opening:
+    """What an engine is opened for."""
+
+    on: Machine
+    chart: Matrix
+    orders: tuple[Order, ...]
+    run_id: str
+    say: Say
+    log: Path | None = None
+    """The folder into which what the driver says of GPUs goes too."""
+    require: Require = lambda _: None
+    """Is told the attention backends of each environment whose check has told them, before a worker starts."""
+
+
 def open_engine(
     on: Machine,
     chart: Matrix,
@@ -123,61 +146,68 @@ def open_engine(
     say: Say,
     log: Path | None = None,
     require: Require = lambda _: None,
-) -> Iterator[Engine]:
-    """The engine with the environments of all orders built; whatever it started is gone afterwards.
+) -> AbstractContextManager[Engine]:
+    """The engine with the environments of all orders built; whatever it started is gone afterwards."""
+    opening = Opening(on=on, chart=chart, orders=orders, run_id=run_id, say=say, log=log, require=require)
+    return KINDS[on.engine].opened(opening)
 
-    What the driver says of GPUs goes into the folder `log` too, where there is one. `require` is told the attention
-    backends of each environment whose check has told them, before a worker starts.
-    """
-    if on.engine is EngineName.RAY:
-        with _open_cluster(chart, orders, run_id, say) as cluster:
-            yield cluster
-        return
-    cases = shipped("cases")
-    engine: Engine
-    client = None
-    if on.engine is EngineName.LOCAL:
-        pythons = {(order.environment, order.evidence): local_python(chart, order, say) for order in orders}
-        each = {order.environment: order for order in orders}
-        require({name: local_backends(chart, order, say) for name, order in each.items()})
 
-        def python_for(order: Order) -> Path:
-            return pythons[order.environment, order.evidence]
+@contextmanager
+def _open_local(wanted: Opening) -> Iterator[Engine]:
+    chart, orders, say = wanted.chart, wanted.orders, wanted.say
+    pythons = {(order.environment, order.evidence): local_python(chart, order, say) for order in orders}
+    each = {order.environment: order for order in orders}
+    wanted.require({name: local_backends(chart, order, say) for name, order in each.items()})
 
-        engine = LocalEngine(python_for=python_for, worker=WORKER, cases=cases)
-    else:
-        client = daemon.connect()
+    def python_for(order: Order) -> Path:
+        return pythons[order.environment, order.evidence]
+
+    with _leased(wanted, LocalEngine(python_for=python_for, worker=WORKER, cases=shipped("cases"))) as engine:
+        yield engine
+
+
+@contextmanager
+def _open_docker(wanted: Opening) -> Iterator[Engine]:
+    chart, orders, say = wanted.chart, wanted.orders, wanted.say
+    with contextlib.closing(daemon.connect()) as client:
         images = {(order.environment, order.evidence): docker_image(client, chart, order, say) for order in orders}
 
         def image_for(order: Order) -> str:
             return images[order.environment, order.evidence]
 
-        engine = DockerEngine(client, image_for=image_for, run_id=run_id, worker=WORKER, cases=cases)
-    heard = DriverLog(file=log / driver_log.NAME if log else None, say=say)
-    if on.devices:
-        engine = LeasedEngine(engine, Leases(on.devices), heard)
-    try:
-        with driver_log.watched(on.devices, heard):
+        made = DockerEngine(client, image_for=image_for, run_id=wanted.run_id, worker=WORKER, cases=shipped("cases"))
+        with _leased(wanted, made) as engine:
             yield engine
-    finally:
-        engine.close()
-        if client:
-            client.close()
 
 
 @contextmanager
-def _open_cluster(chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Say) -> Iterator[Engine]:
+def _leased(wanted: Opening, engine: Engine) -> Iterator[Engine]:
+    """The engine with a lease of a GPU for each worker that has one, until it is closed."""
+    devices_here = wanted.on.devices
+    heard = DriverLog(file=wanted.log / driver_log.NAME if wanted.log else None, say=wanted.say)
+    if devices_here:
+        engine = LeasedEngine(engine, Leases(devices_here), heard)
+    try:
+        with driver_log.watched(devices_here, heard):
+            yield engine
+    finally:
+        engine.close()
+
+
+@contextmanager
+def _open_cluster(wanted: Opening) -> Iterator[Engine]:
     """The engine of the cluster that was joined; each node makes its environments when it is first given an order."""
     from runner.engines.ray import RayEngine
 
-    chart, files = travelling.packed(chart, {order.environment for order in orders})
+    run_id = wanted.run_id
+    chart, files = travelling.packed(wanted.chart, {order.environment for order in wanted.orders})
     parcel = pack({"runner": Path(__file__).parent, **{name: shipped(name) for name in SHIPPED}, **files})
     try:
         engine = RayEngine(
             parcel=parcel,
             opening_for=lambda order: partial(open_here, travelling.alone(chart, order.environment), order, run_id),
             memory=BYTES_PER_WORKER,
-            say=say,
+            say=wanted.say,
         )
         try:
             yield engine
@@ -185,6 +215,22 @@ def _open_cluster(chart: Matrix, orders: tuple[Order, ...], run_id: str, say: Sa
             engine.close()
     finally:
         ray_cluster.disconnect()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An engine by its name: what it finds here, given the address of a cluster, and how it is opened."""
+
+    found: Callable[[str], Machine]
+    opened: Callable[[Opening], AbstractContextManager[Engine]]
+
+
+KINDS: Mapping[EngineName, Kind] = {
+    EngineName.LOCAL: Kind(_local, _open_local),
+    EngineName.DOCKER: Kind(_docker, _open_docker),
+    EngineName.RAY: Kind(_cluster, _open_cluster),
+}
+"""Every engine but auto, which is one of these."""
 
 
 def open_here(chart: Matrix, order: Order, run_id: str, say: Say) -> tuple[AbstractContextManager[Engine], Order]:

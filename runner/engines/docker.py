@@ -1,7 +1,6 @@
 """Workers in containers: no network, no privileges, a read-only root, and two read-only mounts."""
 
 import contextlib
-import os
 import socket
 import struct
 import time
@@ -15,12 +14,13 @@ from docker import DockerClient
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.models.images import Image
-from docker.types import DeviceRequest, LogConfig, Mount
+from docker.types import LogConfig, Mount
 
 from runner.engines.base import CannotStart, EngineGone, NotNow, WorkerLost
 from runner.engines.channel import STALLED, Channel, Outbox
 from runner.engines.local import FIXED, last_words, told
 from runner.engines.owner import Owner
+from runner.engines.walls import Walls, gpu_for_sdk
 from runner.environments.base_image import LABEL, digest_in
 from runner.environments.image import HASHES, RECIPE
 from runner.messages import Message, clean
@@ -28,13 +28,8 @@ from runner.model import Evidence, Order
 
 RUN, OWNER = "attnmatrix.run", "attnmatrix.owner"  # labels
 INSIDE = "/attnmatrix"
-NOBODY = "65534:65534"
-PIDS = 512
 BUSY = (requests.codes.too_many_requests, requests.codes.service_unavailable)
-MEMORY = "8g"
-
-# Triton and torch.compile build shared objects in a cache below HOME and load them, so /tmp may hold code.
-TMPFS = {"/tmp": "rw,exec,nosuid,nodev,size={size},mode=1777"}  # noqa: S108 - a path in the container
+WALLS = Walls()
 
 
 class DockerEngine:
@@ -51,8 +46,7 @@ class DockerEngine:
         worker: Path,
         cases: Path,
         env: Mapping[str, str] | None = None,
-        memory: str = MEMORY,
-        scratch: str = "1g",
+        walls: Walls = WALLS,
     ) -> None:
         self._client, self._image_for, self._run_id = client, image_for, run_id
         self._mounts = [
@@ -61,8 +55,7 @@ class DockerEngine:
         ]
         # HOME is where caches go; nothing else is writable.
         self._env = {**FIXED, "LANG": "C.UTF-8", "HOME": "/tmp", **(env or {})}  # noqa: S108 - a path in the container
-        self._memory = memory
-        self._tmpfs = {path: options.format(size=scratch) for path, options in TMPFS.items()}
+        self._walls = walls
 
     def start(self, order: Order) -> "DockerWorker":
         with _faults("start a container"):
@@ -74,19 +67,9 @@ class DockerEngine:
                 environment={**self._env, **told(order)},
                 labels={RUN: self._run_id, OWNER: str(Owner.current())},
                 mounts=self._mounts,
-                network_mode="none",
-                read_only=True,
-                tmpfs=self._tmpfs,
-                cap_drop=["ALL"],
-                security_opt=["no-new-privileges"],
-                user=user(),
-                pids_limit=PIDS,
-                mem_limit=self._memory,
-                memswap_limit=self._memory,
                 log_config=LogConfig(type="none"),  # the attached stream is the log; nothing fills the disk
-                device_requests=devices_of(
-                    order, cdi=order.evidence is Evidence.DEVICE and by_cdi(self._client.info())
-                ),
+                device_requests=gpu_for_sdk(order, cdi=has_cdi(self._client, order)),
+                **self._walls.for_sdk(),
             )
             try:
                 # Before the start, so that not a byte is missed.
@@ -97,9 +80,6 @@ class DockerEngine:
                     container.remove(force=True)
                 raise
         return DockerWorker(container, stream, made_of(order, image))
-
-    def _devices(self, order: Order) -> list[DeviceRequest]:
-        return devices_of(order, cdi=order.evidence is Evidence.DEVICE and by_cdi(self._client.info()))
 
     def sweep(self) -> list[str]:
         def left_over(container: Container) -> bool:
@@ -220,11 +200,6 @@ class Frames:
             yield number, payload
 
 
-def user() -> str:
-    """Whoever may read the cases, and never root."""
-    return f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOBODY
-
-
 def made_of(order: Order, image: Image) -> dict[str, str]:
     """What results say of an image. One for a GPU may have been made by hand: only its label says our recipe."""
     facts = {"image_digest": image.id or "", "base_digest": digest_in(image.labels.get(LABEL, ""))}
@@ -234,6 +209,11 @@ def made_of(order: Order, image: Image) -> dict[str, str]:
     return facts
 
 
+def has_cdi(client: DockerClient, order: Order) -> bool:
+    """Whether an order's GPU is to be named by CDI; the daemon is asked only where there is one."""
+    return order.evidence is Evidence.DEVICE and by_cdi(client.info())
+
+
 def by_cdi(info: Mapping[str, Any]) -> bool:
     """Whether a GPU is named by CDI, from what a daemon says of itself: NVIDIA's runtime is not there, its CDI file is.
 
@@ -241,17 +221,6 @@ def by_cdi(info: Mapping[str, Any]) -> bool:
     """
     folders = info.get("CDISpecDirs") or ()
     return "nvidia" not in info.get("Runtimes", {}) and any(any(Path(one).glob("nvidia*")) for one in folders)
-
-
-def devices_of(order: Order, *, cdi: bool) -> list[DeviceRequest]:
-    """The GPU that was leased; one that was not is a mistake of ours, and no container gets all of them."""
-    if order.evidence is not Evidence.DEVICE:
-        return []
-    if not order.device:
-        raise CannotStart("a container for a GPU was asked for without a lease on one")
-    if cdi:
-        return [DeviceRequest(driver="cdi", device_ids=[f"nvidia.com/gpu={order.device}"])]
-    return [DeviceRequest(device_ids=[order.device], capabilities=[["gpu"]])]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """`runner env ...`: data on standard output, what happens meanwhile on standard error."""
 
+import contextlib
 import dataclasses
 import json as jsons
 from collections.abc import Sequence
@@ -37,12 +38,14 @@ def cli_build(chart: Matrix, *, releases: Sequence[str], engine: EngineName, cud
         if said := held.note(recipe.title, recipe.unheld):
             output.note(said)
     with progress.shown() as say:
-        if engine is EngineName.DOCKER:
-            client = daemon.connect()
-            places = [ensure_image(client, recipe, say=say).tag for recipe in recipes]
-            client.close()
-        else:
-            places = [str(ensure_local(recipe, say=say).python) for recipe in recipes]
+        match engine:
+            case EngineName.DOCKER:
+                with contextlib.closing(daemon.connect()) as client:
+                    places = [ensure_image(client, recipe, say=say).tag for recipe in recipes]
+            case EngineName.LOCAL:
+                places = [str(ensure_local(recipe, say=say).python) for recipe in recipes]
+            case _:
+                raise UsageError(f"--engine {engine}: nobody has said how its environments are built")
     output.emit("\n".join(places))
     return 0
 

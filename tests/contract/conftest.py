@@ -17,6 +17,7 @@ from runner.engines.base import Engine
 from runner.engines.docker import RUN, DockerEngine
 from runner.engines.local import LocalEngine, marked
 from runner.engines.owner import Owner
+from runner.engines.walls import Walls
 from tests.contract.bench import CASES, ROOT, WORKER, Bench, Harm, workers_among
 from tests.ray import cluster
 
@@ -71,8 +72,7 @@ def docker_engine(docker_client: docker.DockerClient, image: str, tmp_path: Path
         run_id=run_id,
         worker=WORKER,
         cases=CASES,
-        memory="256m",
-        scratch="64m",
+        walls=Walls(memory="256m", scratch="64m"),
     )
     yield engine
     left = docker_client.containers.list(all=True, filters={"label": f"{RUN}={run_id}"})

@@ -1,6 +1,7 @@
 """The walls around a container, judged from what a cell sees inside, and what befalls containers in particular."""
 
 import io
+import subprocess
 from pathlib import Path
 
 import docker
@@ -9,6 +10,7 @@ import requests
 
 from runner.engines.base import CannotStart, NotNow
 from runner.engines.docker import DockerEngine
+from runner.engines.walls import Walls
 from runner.environments.base_image import LABEL
 from runner.model import Death, State, WorkerReady
 from tests.contract.bench import CASES, WORKER, Bench, cell, order, passed
@@ -140,3 +142,22 @@ def test_what_passes_is_told_from_what_does_not(
     with pytest.raises(CannotStart, match=words) as raised:
         docker_engine.start(order(cell("nothing")))
     assert type(raised.value) is kind
+
+
+def test_the_walls_are_the_same_for_the_sdk_and_for_the_command_line(
+    docker_client: docker.DockerClient, image: str
+) -> None:
+    """`runner repro` prints a command that starts what a worker's container is: the daemon says the same of both."""
+    walls = Walls(memory="64m", scratch="16m", pids=64)
+    by_sdk = docker_client.containers.create(image, ["true"], **walls.for_sdk())
+    words = ["docker", "create", *walls.for_command_line(), image, "true"]
+    name = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    by_words = docker_client.containers.get(name)
+    try:
+        asked, got = ({**one.attrs["HostConfig"], "User": one.attrs["Config"]["User"]} for one in (by_sdk, by_words))
+        for key in ("NetworkMode", "ReadonlyRootfs", "Tmpfs", "CapDrop", "SecurityOpt", "User", "PidsLimit", "Memory",
+                    "MemorySwap", "Privileged", "CapAdd", "Binds", "Devices"):  # fmt: skip
+            assert (asked[key] or None) == (got[key] or None), key
+    finally:
+        by_sdk.remove()
+        by_words.remove()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.docker import PIDS, DockerEngine
+from runner.engines.docker import WALLS, DockerEngine
 from runner.messages import MESSAGE_LIMIT
 from runner.model import CellOutcome, State
 from tests.contract.bench import Bench, passed
@@ -52,7 +52,7 @@ def test_no_process_but_its_own_is_seen(bench: Bench) -> None:
 def test_a_fork_bomb_ends_at_the_limit_and_with_its_cell(bench: Bench) -> None:
     _, said = attack(bench, "fork_bomb")
     (started,) = re.findall(r"processes started: (\d+)", said)
-    assert 0 < int(started) <= PIDS
+    assert 0 < int(started) <= WALLS.pids
 
 
 def test_a_full_disk_is_the_cells_own(bench: Bench) -> None:

@@ -21,7 +21,7 @@ from docker import DockerClient
 from docker.errors import ContainerError
 
 from runner import candidates, matrix
-from runner.engines.docker import MEMORY, NOBODY, TMPFS
+from runner.engines.walls import NOBODY, Walls
 from runner.environments import Image, ensure_image, recipe_for
 from runner.environments.base_image import base_image
 from runner.environments.image import RECIPE, find_image
@@ -92,13 +92,7 @@ def inside(client: DockerClient, image: Image, code: str, played: Path | None = 
             ["python3", "-W", "ignore", "-c", code],
             remove=True,
             stderr=True,
-            network_mode="none",
-            read_only=True,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            user=NOBODY,
-            mem_limit=MEMORY,
-            tmpfs={path: options.format(size="1g") for path, options in TMPFS.items()},
+            **Walls(user=NOBODY).for_sdk(),
             mounts=toolkit.mounts(played) if played else [],
             environment={"HOME": "/tmp", **(toolkit.VARIABLES if played else {}), **variables},
         )

@@ -7,6 +7,7 @@ import docker
 
 from runner.engines.docker import DockerEngine
 from runner.engines.local import LocalEngine
+from runner.engines.walls import Walls
 from runner.model import CellStarted
 from tests.contract.bench import CASES, WORKER, Bench
 
@@ -15,7 +16,12 @@ def main() -> None:
     name, image, run_id, folder = sys.argv[1:]
     if name == "docker":
         engine = DockerEngine(
-            docker.from_env(), image_for=lambda _: image, run_id=run_id, worker=WORKER, cases=CASES, memory="256m"
+            docker.from_env(),
+            image_for=lambda _: image,
+            run_id=run_id,
+            worker=WORKER,
+            cases=CASES,
+            walls=Walls(memory="256m"),
         )
     else:
         engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)

@@ -17,6 +17,7 @@ from runner.engines import ray_cluster
 from runner.engines.base import Engine
 from runner.engines.docker import DockerEngine
 from runner.engines.local import LocalEngine
+from runner.engines.walls import Walls
 from runner.options import EngineName, Machine
 from tests.contract.bench import ROOT, WORKER
 from tests.ray import cluster
@@ -34,7 +35,7 @@ def played(on: Machine, _chart: object, _orders: object, run_id: str, _say: obje
     elif image := os.environ.get("ATTNMATRIX_PLAYED"):
         client = docker.from_env()
         engine = DockerEngine(
-            client, image_for=lambda _: image, run_id=run_id, worker=WORKER, cases=CASES, memory="256m"
+            client, image_for=lambda _: image, run_id=run_id, worker=WORKER, cases=CASES, walls=Walls(memory="256m")
         )
     else:
         engine = LocalEngine(python_for=lambda _: Path(sys.executable), worker=WORKER, cases=CASES)

@@ -13,10 +13,11 @@ from runner import dispatch
 from runner.devices import Device
 from runner.driver_log import DriverLog
 from runner.engines.base import CannotStart
-from runner.engines.docker import by_cdi, devices_of
+from runner.engines.docker import by_cdi
 from runner.engines.fake import READY, Exit, FakeEngine, Step
 from runner.engines.leased import LeasedEngine
 from runner.engines.local import told
+from runner.engines.walls import gpu_for_command_line, gpu_for_sdk
 from runner.leases import Leases
 from runner.logs import LogStore
 from runner.matrix import Matrix
@@ -240,17 +241,20 @@ def test_a_worker_that_dies_on_a_device_that_breaks_is_the_machines_even_where_a
 def test_the_worker_sees_its_device_and_no_other(order: Order) -> None:
     held = replace(order, device="GPU-1")
     assert told(held)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
-    (asked,) = devices_of(held, cdi=False)
+    (asked,) = gpu_for_sdk(held, cdi=False)
     assert asked == {
         "Driver": "", "Count": 0, "DeviceIDs": ["GPU-1"], "Capabilities": [["gpu"]], "Options": {},
     }  # fmt: skip
-    (named,) = devices_of(held, cdi=True)
+    (named,) = gpu_for_sdk(held, cdi=True)
     assert named == {
         "Driver": "cdi", "Count": 0, "DeviceIDs": ["nvidia.com/gpu=GPU-1"], "Capabilities": [], "Options": {},
     }  # fmt: skip
-    with pytest.raises(CannotStart, match="without a lease"):
-        devices_of(order, cdi=False)
-    assert devices_of(replace(order, evidence=Evidence.EMULATED), cdi=True) == []
+    assert gpu_for_command_line(held, cdi=False) == ["--gpus=device=GPU-1"]
+    assert gpu_for_command_line(held, cdi=True) == ["--device=nvidia.com/gpu=GPU-1"]
+    for render in (gpu_for_sdk, gpu_for_command_line):
+        with pytest.raises(CannotStart, match="without a lease"):
+            render(order, cdi=False)
+    assert gpu_for_sdk(replace(order, evidence=Evidence.EMULATED), cdi=True) == []
     assert "CUDA_VISIBLE_DEVICES" not in told(replace(order, evidence=Evidence.EMULATED))
 
 
