@@ -77,13 +77,21 @@ def parse(text: str, axes: AxisValues) -> Filter:
         elif word in AXES:
             raise UsageError(f"{quoted(word)} in a filter is an axis: {_HOW_TO} (quote < and > from the shell)")
         else:
-            raise NothingSelected(f"no label is {quoted(word)}{hint(word, _labels(axes))} (see `runner list`)")
+            raise NothingSelected(_unknown(word, axes))
     return Filter(
         text=text,
         wanted={axis: tuple(conditions) for axis, conditions in wanted.items()},
         unwanted=tuple(unwanted),
         globs=tuple(globs),
     )
+
+
+def _unknown(word: str, axes: AxisValues) -> str:
+    """What a word is that names nothing: a GPU of an arch that the matrix has not, or a label that nobody knows."""
+    if (arch := arch_alias(word)) and arch != word:
+        there = ", ".join(str(value) for value in axes.get("arch", ()))
+        return f"{quoted(word)} is {arch}, an arch that this matrix has not: it has {there}"
+    return f"unknown label {quoted(word)}{hint(word, _labels(axes))} (`runner list` prints all)"
 
 
 def _may_have(glob: str, axis: str, value: AxisValue) -> bool:

@@ -17,7 +17,7 @@ from runner.reports.text import count, one_line
 PATTERNS = 6
 """Patterns shown of one group."""
 NAMES = {Kind.ONLY_EMULATED: "only emulated on one side"}
-QUIET = "quiet now: worse than a plain fail, for nothing says so"
+QUIET = "silent now: no exception shows it any more, which is worse than a plain failure"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +97,8 @@ def summary_lines(found: Comparison) -> list[str]:
             "be theirs"
         )
     off = Counter(one for change in found.changes for one in change.evidence if one is not Evidence.DEVICE)
-    lines += [f"no claim about a device: {count(n, 'cell')} {one} ({EVIDENCE_MEANING[one]})" for one, n in off.items()]
+    for one, n in off.items():
+        lines.append(f"nothing was shown on a GPU: {count(n, 'cell')} {one} ({EVIDENCE_MEANING[one]})")
     return lines
 
 

@@ -212,7 +212,7 @@ def test_results_of_candidates_are_left_out_and_counted(here: Path, write, capsy
         ),
         ([*NEW, "--until", "2027-02-30"], 2, "--until must be a date such as 2027-01-31"),
         ([*NEW, "--any", "archs"], 2, "--any: unknown axis 'archs', did you mean 'arch'"),
-        ([*NEW, "--filter", "sm90,k7"], 5, "no label is 'k7'"),
+        ([*NEW, "--filter", "sm90,k7"], 5, "unknown label 'k7'"),
         ([*NEW, "--filter", "0.31.0"], 5, "run: no result passes the filters"),
         ([*NEW, "--matrix", "none.yaml"], 2, "none.yaml: no such file"),
         ([], 2, "Missing option '--issue'"),
@@ -402,7 +402,7 @@ def test_globs_that_match_nothing_are_told_with_their_lines(here: Path, capsys) 
     assert code == 2
     assert err.splitlines() == [
         "list.txt:2: no cell matches 'sm90-*': a glob is matched against whole ids, try '*sm90-*'",
-        "list.txt:3: no label is 'sm91', did you mean 'sm90' or 'sm100'? (see `runner list`)",
+        "list.txt:3: unknown label 'sm91', did you mean 'sm90' or 'sm100'? (`runner list` prints all)",
         "list.txt:4: rules exclude all that '*-flashinfer-cpu-*' matches",
     ]
 

@@ -410,7 +410,10 @@ MALFORMED: dict[str, tuple[str, str, list[str]]] = {
     "a tier with an unknown label": (
         "sm90,sm100",
         "sm90,sm101",
-        ["25:11: a filter of tier 'quick': no label is 'sm101', did you mean 'sm100' or 'sm90'? (see `runner list`)"],
+        [
+            "25:11: a filter of tier 'quick': unknown label 'sm101', did you mean 'sm100' or 'sm90'? "
+            "(`runner list` prints all)"
+        ],
     ),
     "a tier that is no list": (
         '["sm90,sm100", "spec_k<3"]',

@@ -63,7 +63,7 @@ def test_a_comparison_reads_as_intended():
 verdicts before: 6 overflow + 12 pass
 verdicts after: 6 overflow + 1 fail + 11 pass
 6 cells got worse
-no claim about a device: 18 cells emulated (vLLM's own Python on a CPU that presents the arch; no GPU kernel ran)
+nothing was shown on a GPU: 18 cells emulated (vLLM's own Python on a CPU that presents the arch; no GPU kernel ran)
 
 regressed · 1 cell · emulated
   before    pass
@@ -74,7 +74,7 @@ regressed · 1 cell · emulated
 changed, worse · 5 cells · emulated
   before    overflow raised in indptr
   after     overflow short in mask; overflow raised in indptr
-  worse     quiet now: worse than a plain fail, for nothing says so
+  worse     silent now: no exception shows it any more, which is worse than a plain failure
   where     sm120 k>=1
   repro     runner repro 0.28.0-flashinfer-sm120-hybrid_on-k1-c64-solo
 

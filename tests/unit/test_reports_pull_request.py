@@ -76,7 +76,7 @@ def test_it_says_what_was_judged_and_how() -> None:
     assert "- 6 cells judged = 5 fixed + 1 changed; 1 judged on neither side" in found.replace(
         "1 changed + 5 fixed", "5 fixed + 1 changed"
     )
-    assert "- no claim about a device: 6 cells emulated (vLLM's own Python on a CPU" in found
+    assert "- nothing was shown on a GPU: 6 cells emulated (vLLM's own Python on a CPU" in found
 
 
 def test_it_has_the_numbers_of_the_deployment() -> None:

@@ -196,7 +196,8 @@ def test_a_malformed_filter_is_a_usage_error_that_says_how_to_write_one(
 @pytest.mark.parametrize(
     ("filters", "said"),
     [
-        (["sm101"], "no label is 'sm101', did you mean 'sm"),
+        (["gb10"], "'gb10' is sm121, an arch that this matrix has not: it has sm"),
+        (["sm101"], "unknown label 'sm101', did you mean 'sm"),
         (["flash_infer"], "'flashinfer'"),
         (["arch=sm91"], "axis 'arch' has no value 'sm91', did you mean"),
         (["kv_dtype=fp4"], "axis 'kv_dtype' has no value 'fp4', did you mean 'nvfp4' or 'fp8'?"),

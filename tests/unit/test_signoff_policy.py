@@ -145,7 +145,7 @@ SAID = {
     "4:15": "'max_age_days' must be more than 0, not 0",
     "5:15": "'recipe' in 'environment' must be .* did you mean 'recipe_digest'",
     "5:43": "'cases_digest' in 'environment' is empty",
-    "8:13": "an item of 'cells' in requirement 1: no label is 'sm10', did you mean",
+    "8:13": "an item of 'cells' in requirement 1: unknown label 'sm10', did you mean",
     "8:19": "'vllm=0.32.0' names a release: a policy is for any, --vllm says which",
     "9:11": "the policy has no tier 'al', did you mean 'all'",
     "10:16": "an item of 'evidence' in requirement 1 must be .* did you mean 'device'",
@@ -193,7 +193,7 @@ def test_a_policy_that_asks_for_nothing_is_a_mistake(
 
 
 def test_a_file_of_waivers_is_checked_like_a_policy(tmp_path: Path, chart: Matrix) -> None:
-    with pytest.raises(MatrixError, match=r"w.yaml:2:12: 'cells' in waiver 1: no label is 'sm81'"):
+    with pytest.raises(MatrixError, match=r"w.yaml:2:12: 'cells' in waiver 1: unknown label 'sm81'"):
         loaded(tmp_path, chart, waivers=WAIVERS.replace("sm80", "sm81"))
     with pytest.raises(MatrixError, match=r"w.yaml:1:1: unknown key 'about'; there is waivers"):
         loaded(tmp_path, chart, waivers="about: x\n" + WAIVERS)
