@@ -109,9 +109,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _size(file: list[pytest.Item]) -> tuple[int, int]:
-    """By the limit of a test, which is higher where tests take long, and by how many there are."""
+    """By the limit of a test, which is higher where tests take long, and by how many there are.
+
+    What needs the image of the environment comes later: nobody is to wait until the file that builds it has done so.
+    """
     limits = [mark.args[0] for item in file if (mark := item.get_closest_marker("timeout")) and mark.args]
-    return max(limits, default=300), len(file)
+    waits = any(item.get_closest_marker("image") for item in file)
+    return 600 if waits else max(limits, default=300), len(file)
 
 
 @pytest.fixture(scope="session")

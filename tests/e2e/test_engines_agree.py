@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.env, pytest.mark.docker, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.env, pytest.mark.docker, pytest.mark.image, pytest.mark.timeout(1500)]
 
 CELLS = ["c64,c8192", "k0,k3", "solo,small", "sm80,sm90,sm100,cpu", "hybrid_on"]
 

@@ -20,6 +20,7 @@ from tests.ray import cluster
 
 pytestmark = [
     pytest.mark.env,
+    pytest.mark.image,
     pytest.mark.timeout(1500),
     # Ray does not close the logs of its server for those outside (ray/_private/node.py).
     pytest.mark.filterwarnings("ignore:unclosed file.*ray_client_server:ResourceWarning"),
