@@ -1,13 +1,13 @@
 """What the cases cannot judge in a release, as the results name it: a pass of an old release is a pass of less."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from runner.model import CellResult
 from runner.reports.text import count, one_line
 
 MOST = 3
-"""Groups that a line names."""
+"""Releases that a line names."""
 
 
 def kinds(row: CellResult) -> dict[str, str]:
@@ -18,14 +18,17 @@ def kinds(row: CellResult) -> dict[str, str]:
 
 
 def line(results: Sequence[CellResult]) -> str:
-    """`vLLM 0.22.1: 12 cells were not judged by: padding, CUDA graphs`; empty where every kind of case judged."""
-    groups: dict[tuple[str, tuple[str, ...]], int] = defaultdict(int)
+    """`vLLM 0.22.1: 12 cells were not judged by some cases: padding, CUDA graphs`; empty where every kind judged."""
+    cells, missed = Counter[str](), defaultdict[str, Counter[str]](Counter)
     for row in results:
         if unjudged := kinds(row):
-            groups[str(row.axes.get("vllm", "")), tuple(unjudged)] += 1
-    said = []
-    for (release, found), n in sorted(groups.items(), key=lambda item: -item[1]):
-        cells = f"{count(n, 'cell')} {'was' if n == 1 else 'were'}"
-        said.append(f"vLLM {one_line(release, 40)}: {cells} not judged by: {', '.join(found)}")
-    more = len(said) - MOST
-    return "; ".join(said[:MOST]) + (f"; and {count(more, 'more group')}" if more > 0 else "")
+            release = one_line(str(row.axes.get("vllm", "")), 40)
+            cells[release] += 1
+            missed[release].update(unjudged.keys())
+    said = [
+        f"vLLM {release}: {count(n, 'cell')} {'was' if n == 1 else 'were'} not judged by some cases: "
+        + ", ".join(kind for kind, _ in missed[release].most_common())
+        for release, n in cells.most_common(MOST)
+    ]
+    more = len(cells) - MOST
+    return "; ".join(said) + (f"; and {count(more, 'more release')}" if more > 0 else "")

@@ -19,14 +19,14 @@ def old(**axes):
 
 def test_cells_are_told_by_release_and_by_what_did_not_judge_them() -> None:
     said = not_judged.line([old(vllm="0.10.0"), old(vllm="0.10.0", arch="sm100"), cell(axes={"vllm": "0.32.0"})])
-    assert said == "vLLM 0.10.0: 2 cells were not judged by: padding, CUDA graphs"
+    assert said == "vLLM 0.10.0: 2 cells were not judged by some cases: padding, CUDA graphs"
     assert not_judged.line([cell(), cell(State.FAIL)]) == ""
 
 
-def test_no_more_than_three_groups_are_told() -> None:
+def test_no_more_than_three_releases_are_told() -> None:
     said = not_judged.line([old(vllm=f"0.1{n}.0") for n in range(5)])
-    assert said.count("was not judged by") == 3
-    assert said.endswith("; and 2 more groups")
+    assert said.count("was not judged by some") == 3
+    assert said.endswith("; and 2 more releases")
 
 
 def test_what_is_no_kind_is_none() -> None:
@@ -39,6 +39,6 @@ def test_what_is_no_kind_is_none() -> None:
 def test_terminal_summary_and_page_say_it() -> None:
     console = Console(record=True, width=200, file=io.StringIO())
     terminal.show(console, [old()], exit_code=0)
-    assert "1 cell was not judged by: padding" in console.export_text()
-    assert "1 cell was not judged by: padding" in markdown.render([old()], exit_code=0)
-    assert "1 cell was not judged by: padding" in page.render([old()], exit_code=0)
+    assert "1 cell was not judged by some cases: padding" in console.export_text()
+    assert "1 cell was not judged by some cases: padding" in markdown.render([old()], exit_code=0)
+    assert "1 cell was not judged by some cases: padding" in page.render([old()], exit_code=0)
