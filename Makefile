@@ -7,7 +7,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?= --tier quick
-PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test lint lock clean
 

@@ -72,7 +72,7 @@ def split(spec: Any, chunk: int, step: Any) -> Any:
 def build(builder: Any, _spec: Any, step: Any) -> Any:
     """The metadata of a step."""
     metadata = builder.build(0, step)
-    if getattr(metadata, "block_mask", metadata) is None and metadata.direct_build:
+    if metadata is not None and getattr(metadata, "block_mask", metadata) is None and metadata.direct_build:
         # in 0.19 the layer's forward makes it, from the same metadata
         metadata.block_mask = metadata._build_block_mask_direct()
     return metadata

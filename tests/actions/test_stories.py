@@ -27,7 +27,7 @@ about: what the story runs
 max_age_days: 30
 require:
   - name: what the story runs
-    cells: {json.dumps(PASSES)}
+    cells: {json.dumps(ONE_PASSES)}
     evidence: emulated
     because: there is no GPU
 """

@@ -161,14 +161,14 @@ def test_a_machine_that_is_busy_holds_nothing_and_what_it_gives_late_is_signed_o
     assert "no machine took the job in time" in reason(first)
 
     early = github.trigger("release-signoff.yml", dispatched("main", {**inputs, "alone": True, "earlier": "1"}))
-    assert told(early) == {"signoff": "failure"}
+    assert told(early) == {"signoff": "failure", "asset": "skipped"}
     assert "the run 1 is not taken: it is 'in_progress'" in early.job("signoff").log
 
     lab.busy = False
     first.machine_is_back()
     assert not first.in_progress
     late = github.trigger("release-signoff.yml", dispatched("main", {**inputs, "alone": True, "earlier": "1"}))
-    assert told(late) == {"signoff": "failure"}, "no cell ran again; it is decided"
+    assert told(late) == {"signoff": "failure", "asset": "skipped"}, "no cell ran again; it is decided"
     assert "NO-GO" in late.job("signoff").log
     assert NO_GPU in reason(late), "by what the machine gave late"
 

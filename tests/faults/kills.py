@@ -98,7 +98,8 @@ class InDocker:
         return {"container": found[0].kill} if found else {}
 
     def left_behind(self, runners: list[int]) -> list[str]:
-        return [str(one.name) for one in self._client.containers.list(all=True, filters={"ancestor": self._image})]
+        found = self._client.containers.list(all=True, filters={"label": RUN, "ancestor": self._image})
+        return [str(one.name) for one in found]
 
 
 class OverRay:

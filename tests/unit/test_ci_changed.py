@@ -125,13 +125,13 @@ def test_the_plan_has_no_job_and_the_gate_is_green_and_says_why(
     assert '"name": "hosted"' in outputs.read_text().splitlines()[3]
 
 
-def test_a_plan_without_jobs_that_does_not_say_why_is_red() -> None:
-    found = gather.gather((), Path("runs"), results.read, Asker())
+def test_a_plan_without_jobs_that_does_not_say_why_is_red(tmp_path: Path) -> None:
+    found = gather.gather((), tmp_path / "runs", results.read, Asker())
     assert gate.code(found, {}) == 3
     assert "the plan has no job, and does not say why" in gate.lines(found, {})[0]
     assert page.render(found, {}).count("does not say why") == 1
     assert "does not say why" in annotations.annotations(found, {})[0]
-    red = gather.gather((), Path("runs"), results.read, Asker(), required=True, nothing="only documentation")
+    red = gather.gather((), tmp_path / "runs", results.read, Asker(), required=True, nothing="only documentation")
     assert gate.code(red, {}) == 3, "evidence that is required is missing all the same"
     cancelled = gate.needs('{"wait": {"result": "cancelled"}}')
     assert gate.code(Gathered(came=(), nothing="only documentation"), cancelled) == 3
