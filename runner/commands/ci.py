@@ -13,7 +13,7 @@ from runner.commands import ci_after, ci_machines, ci_pulls, ci_results
 from runner.commands.arguments import Candidates, Engine, Filters, MatrixFile, chart, counted
 from runner.errors import MachineError
 from runner.matrix import Matrix
-from runner.options import EngineName, default_matrix
+from runner.options import EngineName, RunOptions, default_matrix
 
 Machines = Annotated[
     str,
@@ -141,6 +141,16 @@ def run(
     raise typer.Exit(code)
 
 
+def _options(job: str, tier: str | None, filter_text: str, vllm: str) -> RunOptions:
+    """What a job of a plan asks for, or what is asked for without one."""
+    from runner.ci import asking, jobs
+
+    if job:
+        return asking.options_of(jobs.from_json(job))
+    texts = [text for text in (filter_text, f"vllm={vllm}" if vllm else "") if text]
+    return asking.options(texts, tier, (), EngineName.AUTO)
+
+
 @ci.command()
 def images(
     job: Annotated[str, typer.Option("--job", envvar="JOB", metavar="JSON", help="A job of the plan.")] = "",
@@ -150,14 +160,10 @@ def images(
     vllm: Vllm = "",
 ) -> None:
     """Build what those cells of a job run in that get a GPU of this machine, and remove such images of old."""
-    from runner.ci import asking, images, jobs
+    from runner.ci import images
     from runner.environments import progress
 
-    if job:
-        options = asking.options_of(jobs.from_json(job))
-    else:
-        texts = [text for text in (filter_text, f"vllm={vllm}" if vllm else "") if text]
-        options = asking.options(texts, tier, (), EngineName.AUTO)
+    options = _options(job, tier, filter_text, vllm)
     found = chart(matrix_file, list(options.candidates))
     with progress.shown() as say:
         names = images.provide(images.needed(found, images.releases_of(found, options), say), say)
@@ -199,13 +205,9 @@ def cache_key(
     vllm: Vllm = "",
 ) -> None:
     """Name what the environments of these cells are made from; tell the workflow, in GITHUB_OUTPUT, as `key`."""
-    from runner.ci import asking, jobs
+    from runner.ci import asking
 
-    if job:
-        options = asking.options_of(jobs.from_json(job))
-    else:
-        texts = [text for text in (filter_text, f"vllm={vllm}" if vllm else "") if text]
-        options = asking.options(texts, tier, (), EngineName.AUTO)
+    options = _options(job, tier, filter_text, vllm)
     key = asking.cache_key(chart(matrix_file, list(options.candidates)), options)
     if not step.append("GITHUB_OUTPUT", f"key={key}\n"):
         output.emit(key)

@@ -204,7 +204,7 @@ def test_a_killed_run_is_judged_with_its_candidates(chart: Matrix, capsys: pytes
     assert "runner repro --candidate fix=run/candidates/fix.patch@0.32.0 fix-flashinfer-sm90" in output
 
 
-SITE = "/work/.runner/envs/vllm-fix-aa.01234567/lib/python3.11/site-packages"
+SITE = "/srv/.runner/envs/vllm-fix-aa.01234567/lib/python3.11/site-packages"
 
 
 @pytest.mark.parametrize(
